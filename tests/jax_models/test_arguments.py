@@ -10,7 +10,6 @@ import jax_models as jm
 from jax_models import arguments
 from jax_models.arguments import (
     ascii_number,
-    check_alphabet,
     expect_integer,
     read_alphabet,
     read_file,
@@ -18,6 +17,7 @@ from jax_models.arguments import (
 from jax_models.constructions.rnn import init_elman
 from jax_models.errors import InputError
 from jax_models.jax_arguments import expect_key
+from jax_models.programs import logic
 from jax_models.programs.rasp import check_program
 
 
@@ -68,10 +68,15 @@ def test_text_names_characters_or_words_with_commas():
     [("", "is empty"), (["a", ""], "symbol 1"), (["a", 3], "3"), ("aba", "'a' twice")],
 )
 def test_what_is_no_alphabet_is_refused_by_formulas_and_programs(alphabet, complaint):
-    with pytest.raises(InputError, match=complaint):
-        check_alphabet(alphabet)
-    with pytest.raises(InputError, match=complaint):
-        check_program("return in", alphabet)
+    always = logic.parse_formula("T")
+    for call in (
+        lambda: check_program("return in", alphabet),
+        lambda: logic.parse_formula("T", alphabet),
+        lambda: logic.evaluate_formula(always, [0], alphabet),
+        lambda: jm.compile_formula(always, alphabet, "T"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            call()
 
 
 SIZES = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}

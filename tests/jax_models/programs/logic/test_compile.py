@@ -124,11 +124,6 @@ def test_a_mode_refuses_with_all_reasons(text, mode, reasons):
         assert reason in str(raised.value)
 
 
-def test_an_alphabet_with_a_symbol_twice_is_refused():
-    with pytest.raises(jm.InputError, match="has 'a' twice"):
-        compile_formula(parse_formula("Q_a"), "aba", "T")
-
-
 PREFIX = ["P (Q_a S Q_b)", "odd(#<[Q_a])", "2 * #<[Q_a] >= 3 * #<[Q_b] + 5"]
 SUFFIX = ["N (Q_a U Q_b)", "odd(#>[Q_a])", "#>[Q_a] >= #<[Q_b] + 1"]
 SLOW = pytest.mark.slow

@@ -62,12 +62,10 @@ TO_THE_RIGHT = {"<->", "->", *"SUWR"}
     ("text", "formula"),
     [
         ("Q_a", A),
-        ("Q_'a'", A),
         ("Q_'('", Symbol("(")),
         (r"Q_'\''", Symbol("'")),
         (r"Q_'\\'", Symbol("\\")),
         ("Q_open_1", Symbol("open_1")),
-        ("T", TRUE),
         ("F", Constant(False)),
         ("first", Not(Previous(TRUE))),
         ("last", Not(Next(TRUE))),
@@ -76,10 +74,7 @@ TO_THE_RIGHT = {"<->", "->", *"SUWR"}
         ("mod(5,2)", AtPosition(Predicate(5, (2,)))),
         ("mod ( 5 , 4,0 )", AtPosition(Predicate(5, (0, 4)))),
         ("odd(#<[Q_a])", OfCount(ODD, BEFORE)),
-        ("even (#>[Q_b])", OfCount(EVEN, AFTER)),
         ("mod(3,0)(#<[Q_a])", OfCount(Predicate(3, (0,)), BEFORE)),
-        ("odd and even", And(AtPosition(ODD), AtPosition(EVEN))),
-        ("((Q_a))", A),
     ],
 )
 def test_atoms(text, formula):
@@ -92,13 +87,10 @@ def test_atoms(text, formula):
         ("#<[Q_a] >= 1", [(1, BEFORE)], 0),
         ("#<[Q_a] > 1", [(1, BEFORE)], -1),
         ("#<[Q_a] <= 1", [(-1, BEFORE)], 2),
-        ("#<[Q_a] < 1", [(-1, BEFORE)], 1),
         ("2 < #<[Q_a] + #>[Q_b]", [(1, BEFORE), (1, AFTER)], -2),
-        ("#<[Q_a] - #>[Q_b] - 1 > 0", [(1, BEFORE), (-1, AFTER)], -1),
         ("#<[Q_a] - (#>[Q_b] - 1) > 0", [(1, BEFORE), (-1, AFTER)], 1),
         ("-#<[Q_a] + 2 * 3 * #>[Q_b] > 0", [(-1, BEFORE), (6, AFTER)], 0),
         ("(#<[Q_a] + 1) * -2 + 5 > 0", [(-2, BEFORE)], 3),
-        ("1 + 2*#<[Q_a] > 0", [(2, BEFORE)], 1),
         ("#<[Q_a] + #<[Q_a] > 0", [(2, BEFORE)], 0),
         ("#< [Q_a]>=1", [(1, BEFORE)], 0),
     ],
@@ -235,42 +227,30 @@ def test_any_mixture_of_pieces_is_a_formula_or_one_line_with_a_column():
 MISTAKES = [
     # text, column, what was found, what helps
     ("", 1, "an empty formula", "Q_a"),
-    ("   ", 1, "an empty formula", "Q_a"),
     ("nto Q_a", 1, "the unknown word 'nto'", "did you mean 'not'?"),
-    ("Q_a AND Q_b", 5, "the unknown word 'AND'", "did you mean 'and'?"),
     ("Q_a and b", 9, "the unknown word 'b'", "a symbol a is written Q_a"),
     ("Q_a or Q_c", 8, "the symbol 'c'", "one of the alphabet a b open"),
     ("Q_opne", 1, "the symbol 'opne'", "did you mean 'open'?"),
     ("Q_a S prime(#<[Q_a])", 7, "the predicate 'prime'", "odd, even or mod(m,r)"),
-    ("prime (#<[Q_a])", 1, "the predicate 'prime', which has no definition", "mod"),
     ("(Q_a and Q_b", 13, "the end", "expected ) to close the ( of column 1"),
-    ("#<[Q_a", 7, "the end", "expected ] to close the [ of column 3"),
     ("Q_a)", 4, ") without an opening one", "take it out"),
     ("()", 2, "')' after (", "expected a formula or a number"),
     ("Q_a and", 8, "the end after and", "expected a formula"),
-    ("and Q_a", 1, "'and' at the beginning", "expected a formula"),
     ("Q_a Q_b", 5, "the symbol 'b' after Q_a", "join two formulas"),
-    ("Q_a not Q_b", 5, "'not' after Q_a", "join two formulas"),
     ("#<[Q_a] and Q_b", 1, "the number #<[Q_a] outside a comparison", ">= 1"),
     ("not 3", 5, "the number 3 outside a comparison", "expected a formula for not"),
-    ("#<[#<[Q_a]] > 1", 4, "the number #<[Q_a] outside a comparison", ">= 1"),
     ("Q_a + 1 > 2", 1, "the formula Q_a", "expected a number for +"),
     ("1 < #<[Q_a] < 3", 1, "the formula 1 < #<[Q_a]", "joined by and"),
     ("#<[Q_a] * #<[Q_b] > 1", 9, "the product of #<[Q_a] and #<[Q_b]", "an integer"),
     ("odd(#<[Q_a] + 1)", 5, "the integer term #<[Q_a] + 1", "one count"),
-    ("mod(3,1)(2*#<[Q_a])", 10, "the integer term 2*#<[Q_a]", "one count"),
     ("even(Q_a)", 6, "the formula Q_a", "one count"),
-    ("mod 3", 5, "'3' after mod", "expected ("),
     ("mod(3)", 6, ") after the modulus", "a residue"),
-    ("mod(0,0)", 5, "the modulus 0", "at least 1"),
     ("mod(3,3)", 7, "the residue 3 modulo 3", "0 to 2"),
     ("#<Q_a > 1", 3, "the symbol 'a' after #<", "expected ["),
     ("#[Q_a] > 1", 1, "'#'", "#<[phi] or #>[phi]"),
     ("3x > 1", 1, "'3x'", "digits"),
     ("1" * 5000 + " > 1", 1, "an integer of 5000 digits", "scale"),
-    ("Q_a % Q_b", 5, "the character '%'", "Q_'x' in quotes"),
     ("F Q_a", 3, "the symbol 'a' after F", "F is the constant false"),
-    ("T Q_a", 3, "the symbol 'a' after T", "T is the constant true"),
     ("Q_", 1, "Q_", "expected the name of a symbol"),
     ("Q_( and Q_a", 1, "Q_ and then '('", "as in Q_'('"),
     ("Q_'(", 1, "Q_' without a symbol and a closing quote", "expected Q_'x'"),
@@ -376,23 +356,7 @@ def test_integers_that_grow_too_long_are_refused_where_they_are_compared():
         parse_formula(f"{digits}<{digits}*{digits}*#<[T]")
 
 
-def test_in_several_lines_the_line_is_named_too():
-    with pytest.raises(
-        InputError, match=re.escape("line 2, column 5: found the symbol")
-    ):
-        parse_formula("Q_a and\nnot Q_c", "ab")
-
-
 def test_in_several_lines_the_open_bracket_is_found_in_its_line():
     message = "line 2, column 6: found the end, expected ) to close the ( of line 2, "
     with pytest.raises(InputError, match=re.escape(f"{message}column 2")):
         parse_formula("Q_a and\n (Q_b", "ab")
-
-
-def test_without_an_alphabet_any_symbol_will_do():
-    assert parse_formula("Q_anything") is Symbol("anything")
-
-
-def test_a_wrong_alphabet_is_refused_before_the_formula():
-    with pytest.raises(InputError, match="alphabet has 'a' twice"):
-        parse_formula("Q_a", "aa")

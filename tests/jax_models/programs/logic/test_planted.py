@@ -80,10 +80,7 @@ def rightmost_of_all(plan, side, left, right):
 PLANTED = {
     "open gates of P": ("T", "P Q_a", translate, "add_rounded", without_gates),
     "P open at 1": ("FU", "P Q_a", translate, "add_rounded", without_the_last_gate),
-    "N open at n": ("U", "N Q_a", translate, "add_rounded", without_the_last_gate),
     "a blunt selection": ("T", "Q_a S Q_b", translate, "SHARPNESS", 0.3),
-    "a blunt selection, FT": ("FT", "Q_a S Q_b", translate, "SHARPNESS", 0.03),
-    "a blunt selection, FU": ("FU", "Q_a S Q_b", translate, "SHARPNESS", 0.3),
     "the other side": (
         "T",
         "Q_a S P Q_b",
@@ -95,7 +92,6 @@ PLANTED = {
     "one conjunct": ("T", "odd and Q_a", translate, "conjunction", first_conjunct),
     "no mark of the end": ("FT", "P Q_a", translate, "mask_of", lambda side: "none"),
     "0 is 1": ("T", "#<[Q_a] >= 1", translate, "has_any", constant_true),
-    "0 is 1, TB": ("TB", "#>[Q_a] >= 1", translate, "has_any", constant_true),
     "no value at 0": ("U", "even(#<[Q_a])", translate, "has_any", constant_true),
     "a blunt lookup": (
         "FT",
@@ -106,7 +102,6 @@ PLANTED = {
     ),
     "a masked lookup": ("T", "#>[Q_a] >= 3", translate, "lookup", MASKED),
     "a vote of odd": ("TB", "#<[Q_a] >= 1", translate, "_add_where", never),
-    "a vote of odd, FU": ("FU", "#<[Q_a] >= 1", translate, "_add_where", never),
     "a blunt vote": ("TB", "#<[Q_a] > #<[Q_b]", translate, "SHARPNESS", 0.1),
     "both halves": ("FU", "odd(#<[Q_a])", translate, "add_rounded", without_gates),
     "one too many": ("U", "not P Q_a", planning.Builder, "combination", SHIFTED),

@@ -23,10 +23,7 @@ from jax_models.programs.logic.syntax import (
     OfCount,
     Or,
     Predicate,
-    Since,
     Symbol,
-    all_of,
-    any_of,
     at_least_one,
 )
 from tests.formulas import random_formula
@@ -43,18 +40,6 @@ def test_equal_formulas_are_one_object(seed):
     assert copy.deepcopy(first) is first
     assert pickle.loads(pickle.dumps(first)) is first
     assert dataclasses.replace(Not(first)) is Not(first)
-
-
-def test_different_formulas_are_different():
-    nodes = [A, B, Not(A), Next(A), And(A, B), And(B, A), Or(A, B), Since(A, B)]
-    nodes += [Constant(True), Constant(False), BEFORE, Count("suffix", A)]
-    nodes += [at_least_one([(k, BEFORE)], c) for k in (1, 2) for c in (0, 1)]
-    assert len(set(nodes)) == len(nodes)
-
-
-def test_nodes_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        A.__setattr__("name", "b")
 
 
 def test_normal_forms_are_one_object():
@@ -107,35 +92,16 @@ def test_nodes_that_nobody_uses_are_forgotten():
     assert len(syntax._INTERNED) == before
 
 
-@pytest.mark.parametrize("number", range(10))
-def test_joining_many_takes_the_least_depth(number):
-    operands = [Symbol(str(k)) for k in range(number)]
-
-    def depth(formula):
-        parts = children(formula)
-        return 1 + max(map(depth, parts)) if parts else 0
-
-    for join, none in ((any_of, Constant(False)), (all_of, Constant(True))):
-        joined = join(operands)
-        leaves = [part for part in walk(joined) if isinstance(part, Symbol)]
-        assert leaves == operands
-        assert depth(joined) == max(number - 1, 0).bit_length()
-        assert number or joined is none
-
-
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
         (lambda: Not(BEFORE), "operand of Not must be a formula, got Count("),
-        (lambda: And(A, "b"), "the right of And must be a formula, got 'b'"),
         (lambda: Count("both", A), "'both'"),
         (lambda: Count("prefix", BEFORE), "Count('prefix', Symbol('a')); compare it"),
         (lambda: Symbol(""), "not empty"),
-        (lambda: Comparison(((1, A),), 0), "a term of a comparison is a count"),
         (lambda: Comparison(((1.5, BEFORE),), 0), "expected an integer, got 1.5"),
         (lambda: Predicate(0, (0,)), "at least 1"),
         (lambda: Predicate(2, (2,)), "some of 0 to 1"),
-        (lambda: Predicate(2, ()), "some of 0 to 1"),
         (lambda: AtPosition("odd"), "predicate of AtPosition must be a Predicate"),
         (lambda: OfCount(syntax.ODD, A), "the count of OfCount must be a Count, got"),
     ],

@@ -91,7 +91,6 @@ LOOKUP = "x = right_j[j<i, {}] {} : {}\nreturn x"
 @pytest.mark.parametrize(
     ("text", "place", "says"),
     [
-        ("x = in\nreturn", (2, 7), "expected a name, found the end of the program"),
         ("x = in", (1, 7), "returns nothing"),
         ("x = in\ny = and\nreturn x", (2, 5), "expected a value, found 'and'"),
         ("x = in & y\nreturn x", (1, 8), "'&' begins no word"),
@@ -119,17 +118,14 @@ LOOKUP = "x = right_j[j<i, {}] {} : {}\nreturn x"
         ("x = not pos\nreturn x", (1, 9), "'not' takes Booleans"),
         ("x = not not 3\nreturn x", (1, 13), "'not' takes Booleans"),
         ("x = in < 2\nreturn x", (1, 5), "'<' takes integers"),
-        ("x = in + 1\nreturn x", (1, 5), "a sum takes integers"),
         ("x = in = 1\nreturn x", (1, 8), "compares a symbol"),
         ("x = in = 'c'\nreturn x", (1, 10), "'c' never stands here"),
-        ("x = in in {'a', 'c'}\nreturn x", (1, 8), "'c' never stands here"),
         ("x = pos in {'a'}\nreturn x", (1, 5), "tests a symbol"),
         ("x = if pos then 1 else 2\nreturn x", (1, 8), "'if' takes Booleans"),
         ("x = if true then 1 else in\nreturn x", (1, 5), "two values are"),
         ("x = psum[j<=i] pos\nreturn x", (1, 16), "does not grow with the length"),
         ("x = pos(j)\nreturn x", (1, 5), "an index outside"),
         (LOOKUP.format("in = 'a'", "pos(j)", "1"), (1, 18), "write in(i) or in(j)"),
-        (LOOKUP.format("pos(j)", "pos(j)", "1"), (1, 18), "takes Booleans"),
         (LOOKUP.format("true", "pos(i)", "1"), (1, 24), "is taken at j"),
         (LOOKUP.format("true", "pos(j)", "in"), (1, 5), "value and the default are"),
     ],
@@ -161,9 +157,3 @@ def test_each_of_nested_comparisons_is_checked_once():
     program = check_program(f"x = {text}\nreturn x", "ab")
     # Checked twice at each level, the innermost would be checked 2^49 times.
     assert evaluate_program(program, [0, 1]).tolist() == [False, True]
-
-
-@pytest.mark.parametrize("alphabet", ["", "aba"])
-def test_an_alphabet_names_each_symbol_once(alphabet):
-    with pytest.raises(InputError, match="alphabet"):
-        check_program("return in", alphabet)
