@@ -38,6 +38,7 @@ CALLS = {
     "sharpness c": lambda x: constructions.parity_transformer(c=x),
     "score c": lambda x: constructions.first_transformer(c=x),
     "sharpness B": lambda x: constructions.rnn_parity(0.5, x),
+    "end probability p": lambda x: constructions.rnn_parity(x, 1.0),
     "epsilon": lambda x: constructions.normalised_parity_transformer(epsilon=x),
     "margin": lambda x: constructions.largest_epsilon("first", 4, x),
     "length n": lambda x: constructions.measure_published("parity", x),

@@ -87,7 +87,6 @@ def test_an_end_token_inside_makes_a_non_member():
     [
         ([0, 3], r"token 3 at \(1,\) is no symbol of parity; its ids are 0 to 2"),
         ([[0, 1], [-1, 1]], r"token -1 at \(1, 0\) is no symbol"),
-        ([0.0, 1.0], "integer arrays of one or two axes, got float64"),
         ([[[0]]], r"of shape \(1, 1, 1\)"),
         ([[0, 1], [0, 2]], "1 of 2 strings end with"),
     ],
@@ -128,15 +127,12 @@ def test_decides_its_language(name):
     ("make", "message"),
     [
         (lambda: Automaton(((0, 2), (1, 0)), frozenset()), "state 2 does not exist"),
-        (lambda: Automaton(((0,),), frozenset({-1})), "state -1 does not exist"),
         (lambda: Automaton(((0,),), frozenset(), start=1), "state 1 does not exist"),
         (lambda: Automaton(((0, 0), (1,)), frozenset()), "one row per state"),
-        (lambda: Automaton((), frozenset()), "one row per state"),
         (lambda: Automaton(((0, 0),), frozenset(), end=1), "end = 1 is a symbol"),
         (lambda: threshold_automaton(-1), "least = -1; expected"),
         (lambda: word_automaton([0, 2]), "leaves the 2 symbols"),
         (lambda: parity_automaton().contains([0, 2, 1]), "no symbol of the automaton"),
-        (lambda: parity_automaton().contains([0.5]), "no symbol of the automaton"),
     ],
 )
 def test_what_is_no_automaton_or_no_string_is_refused(make, message):

@@ -154,17 +154,6 @@ def test_long_samples_are_members_and_end_on_request(name):
         assert language.contains(tokens).all()
 
 
-def test_keys_decide_the_sample():
-    language = DyckWords(2)
-    first, again, other = (
-        np.asarray(language.sample(jax.random.key(seed), 6, DRAWS))
-        for seed in (0, 0, 1)
-    )
-    assert (first == again).all()
-    assert (first != other).any()
-    assert len(np.unique(first, axis=0)) > 1
-
-
 HAVE_SHORT_STRINGS = [
     language for language in LANGUAGES.values() if language.name != "flip_flop"
 ]
