@@ -53,14 +53,6 @@ def test_calls_branches_and_batches_are_gone_into():
     assert count_operations(jax.make_jaxpr(product)(batch)) == 5 * 2 * 16**3
 
 
-def test_moving_choosing_and_integers_count_nothing():
-    def move(x, i):
-        return jnp.where(x[i] > 0, x.T[0], jnp.concatenate([x[1], x[2]])[:16]), i + i
-
-    index = jax.ShapeDtypeStruct((), np.int64)
-    assert count_operations(jax.make_jaxpr(move)(WIDE, index)) == 0
-
-
 def test_memory_is_that_of_arguments_results_and_buffers():
     square = jax.jit(lambda x: x @ x).trace(WIDE)
     assert count_operations(square.jaxpr) == 2 * 16**3

@@ -91,11 +91,9 @@ def changed_row(folder, change):
     "change",
     [
         lambda line: line["row"].update(incremental_seconds=0.5),
-        lambda line: line["config"].update(n=1025),
         lambda line: line["versions"].update(jax="0.0.1"),
-        lambda line: line.update(git_commit="ab" * 20 + "-dirty"),
     ],
-    ids=["seconds", "length", "version", "commit"],
+    ids=["seconds", "version"],
 )
 def test_a_changed_row_makes_the_page_stale_until_it_is_made_anew(copied, change):
     page = copied / "docs" / "benchmarks.md"
@@ -136,8 +134,6 @@ def test_a_number_in_a_sentence_follows_its_row(copied):
     [
         ("influence_speed on nvidia-h200, speedup, n=17", "0 rows"),
         ("influence_speed on nvidia-h200, speedup, n=1024", "4 rows"),
-        ("influence_speed on nowhere, speedup, n=1024", "0 rows"),
-        ("timing on nvidia-h200, speedup, n=1024", "0 rows"),
         (
             "influence_speed on nvidia-h200, size, n=1024 layers=1 dtype=float32",
             "'size'",
@@ -202,22 +198,6 @@ def test_every_stored_row_says_where_and_how_it_was_measured():
             assert "jax" in line["versions"]
             # What was not measured by this program says where it is from.
             assert line["git_commit"] or line["note"]
-
-
-def test_rows_come_back_as_they_were_written(tmp_path):
-    file = tmp_path / "rows.jsonl"
-    line = {
-        "config": {"command": "a", "device": "é"},
-        "row": {"seconds": 0.1},
-        "versions": {},
-        "seconds": 1.5,
-        "git_commit": None,
-        "finished": None,
-    }
-    write_lines(file, [line, line])
-    assert read_lines(file) == [line, line]
-    assert rows_of([line], "b") == []
-    assert read_lines(tmp_path / "none.jsonl") == []
 
 
 @pytest.mark.parametrize("text", ["{", "[]", json.dumps({"config": {}, "row": {}})])

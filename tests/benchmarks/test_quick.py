@@ -23,12 +23,6 @@ def test_the_flags_of_every_entry_are_accepted(entry):
     assert values([entry.script, *shlex.split(entry.flags)]) == [entry.script]
 
 
-def test_new_rows_replace_those_of_their_script_alone():
-    old = [line("by_hand", 1), line("a", 1), line("b", 1)]
-    new = {"b": [line("b", 2), line("b", 3)]}
-    assert quick.merge(old, new, ["c", "b", "a"]) == [*new["b"], old[1], old[0]]
-
-
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Runs a table of two scripts, whose rows or failure are given, in a new folder."""
@@ -55,11 +49,6 @@ def numbers(file):
     return [(x["config"]["command"], x["config"]["number"]) for x in read_lines(file)]
 
 
-def test_rows_of_all_entries_of_a_script_are_kept(run, file):
-    assert run([[line("a", 1)], [line("b", 1)], [line("b", 2)]])
-    assert numbers(file) == [("a", 1), ("b", 1), ("b", 2)]
-
-
 def test_a_script_that_fails_keeps_its_older_rows(run, file):
     write_lines(file, [line("a", 1), line("b", 1)])
     assert not run([[line("a", 5)], [line("b", 5)], None])
@@ -67,9 +56,9 @@ def test_a_script_that_fails_keeps_its_older_rows(run, file):
 
 
 def test_scripts_that_are_not_run_keep_their_rows(run, file):
-    write_lines(file, [line("a", 1), line("b", 1)])
-    assert run([[line("a", 5)]], only=["a"])
-    assert numbers(file) == [("a", 5), ("b", 1)]
+    write_lines(file, [line("by_hand", 1), line("a", 1), line("b", 1)])
+    assert run([[line("b", 5)], [line("b", 6)]], only=["b"])
+    assert numbers(file) == [("a", 1), ("b", 5), ("b", 6), ("by_hand", 1)]
 
 
 def test_rows_of_two_devices_are_not_mixed(run):

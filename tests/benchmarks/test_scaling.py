@@ -44,12 +44,6 @@ def test_the_standard_error_is_that_of_least_squares():
     assert fit.error == pytest.approx(np.sqrt(covariance[1, 1]), rel=1e-12)
 
 
-def test_the_last_slope_is_of_the_two_largest():
-    fit = scaling.fit_exponent([1, 2, 4], [1.0, 1.0, 8.0])
-    assert fit.last == pytest.approx(3)
-    assert 1 < fit.slope < 3
-
-
 def outline_of(config):
     model, tokens = scaling.random_model(config), scaling.random_tokens(config)
     return Outline.of(INCREMENTAL, build_request(model, tokens))

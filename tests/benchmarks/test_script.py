@@ -56,10 +56,6 @@ def test_a_row_is_measured_once_and_again_where_asked(tmp_path):
     assert again.count == 0
     again.run(fresh=True)
     assert again.count == 3
-
-
-def test_what_decides_a_row_is_in_its_config(tmp_path):
-    Squares(tmp_path).run()
     other = Squares(tmp_path, "--repeats=4", "--numbers=2,3")
     other.run()
     assert other.count == 2
@@ -163,12 +159,6 @@ def test_an_interrupted_program_says_that_it_goes_on(program, capsys):
     assert "squares: interrupted" in capsys.readouterr().err
 
 
-def test_arguments_that_are_no_flags_are_refused(program):
-    program(lambda: None)
-    with pytest.raises(script.app.UsageError, match="more"):
-        program(lambda: None, "more")
-
-
 @pytest.mark.slow
 def test_a_script_measures_reports_and_goes_on(tmp_path):
     def run(*arguments):
@@ -195,15 +185,6 @@ def test_a_script_measures_reports_and_goes_on(tmp_path):
         assert "Traceback" not in wrong.stderr
 
 
-def test_axes_are_crossed_with_the_last_one_fastest():
-    assert list(grid(a=[1, 2], b="xy")) == [
-        {"a": 1, "b": "x"},
-        {"a": 1, "b": "y"},
-        {"a": 2, "b": "x"},
-        {"a": 2, "b": "y"},
-    ]
-
-
 @pytest.mark.parametrize(
     "argument",
     ["--sizes=1,x", "--sizes=0", "--sizes=", "--kinds=a,c", "--kinds=", "--repeats=0"],
@@ -221,7 +202,6 @@ def test_a_bad_flag_is_refused(argument):
 @pytest.mark.parametrize(
     ("device", "stem"),
     [
-        ("NVIDIA H200", "nvidia-h200"),
         ("AMD EPYC, 2 cores", "amd-epyc-2-cores"),
         ("Intel(R) Xeon(R) @ 2.10GHz, 1 core", "intel-r-xeon-r-2-10ghz-1-core"),
     ],

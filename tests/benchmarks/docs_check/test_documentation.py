@@ -33,26 +33,18 @@ def test_every_command_line_would_be_accepted(page):
     assert [line for line in command_lines(page) if refusal(line)] == []
 
 
-def test_command_lines_are_found():
-    assert sum(len(command_lines(page)) for page in PAGES) > 40
-
-
 @pytest.mark.parametrize(
     "line",
     [
         "attention-bounds curved",
         "attention-bounds curve --length 16",
-        "attention-bounds curve --lengths 16,8",
-        "attention-bounds curve 16",
         "python -m benchmarks.no_such_question",
         "python -m bounds.lemma5.audit --x=1",
         "python -c 'import ('",
         "make tests-of-all",
-        "make run FLAGS=--length=16",
         "make bench FLAGS=--refresh",
         "make docs-check FLAGS='--all --page=README.md'",
         "pip install 'attention-bounds[gpu]'",
-        "pip install attention-bound",
         "rm -r results",
     ],
 )

@@ -109,10 +109,6 @@ def test_numbers_that_nothing_makes_are_stale(outcomes, text):
     assert outcomes(text, static=True) == [untied]
 
 
-def test_names_and_counts_need_no_program(outcomes):
-    assert outcomes("Section 2.5 counts 12 layers; `--x=2.5`, jax 0.10.2.") == []
-
-
 def test_what_earlier_commands_left_is_seen_on_request_alone(outcomes, tmp_path):
     store = tmp_path / "results" / "curve" / "results.sqlite"
     store.parent.mkdir(parents=True)
@@ -166,11 +162,6 @@ def test_a_command_that_would_not_be_accepted_is_stale(outcomes):
     assert outcomes(page, static=True)[0][0] == "stale"
     good = page.replace("--layers", "--num_layers")
     assert outcomes(good, static=True)[0][0] == "accepted"
-
-
-def test_a_table_without_its_store_is_listed(outcomes):
-    page = "<!-- rows of x -->\n| a |\n<!-- rows of x -->\n"
-    assert outcomes(page) == [("skipped", "no store at hand for this table")]
 
 
 def test_pictures_differ_where_a_curve_has_moved(tmp_path):

@@ -1,11 +1,8 @@
 """Pages are taken apart into what is run, what is compared and what is neither."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.docs_check.pages import (
-    Block,
     Mark,
     inline_commands,
     read_mark,
@@ -97,11 +94,6 @@ def test_commands_in_sentences_are_found_unless_a_value_is_left_open(blocks):
     assert inline_commands(blocks[0]) == ["python -m benchmarks.timing --x=1"]
 
 
-def test_a_command_in_a_sentence_needs_no_flags():
-    block = Block(Path("page"), 1, "paragraph", "Run `attention-bounds curved`.")
-    assert inline_commands(block) == ["attention-bounds curved"]
-
-
 def test_a_mark_names_several_sources():
     mark = read_mark("numbers above; numbers in a.py b.py", "page:1")
     assert mark.sources == (("numbers above", ""), ("numbers in", "a.py b.py"))
@@ -135,7 +127,3 @@ def test_an_open_fence_is_refused(tmp_path):
     path.write_text("```python\n1 + 1\n")
     with pytest.raises(InputError, match="not closed"):
         read_page(path)
-
-
-def test_a_place_is_file_and_line():
-    assert Block(Path("docs/a.md"), 7, "", "").place == "docs/a.md:7"
