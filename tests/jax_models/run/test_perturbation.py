@@ -94,19 +94,3 @@ def test_run_0_is_the_program_itself_to_the_bit(norm):
     assert apart.max() < 1e-12
     program: Any = run
     assert program._cache_size() == 1
-
-
-def test_one_precision_is_enough():
-    """Without numbers of 64 bits."""
-    with jax.enable_x64(False):
-        found, _ = twice(jnp.ones((50,), "float32"), jnp.uint32(1))
-    assert len(set(np.asarray(found).tolist())) == 2
-
-
-def test_nothing_moves_behind_it():
-    rows = jnp.ones((3,))
-    with perturbation(jnp.uint32(1), equal_alike=False):
-        pass
-    assert perturb(rows) is rows
-    with perturbation(None, equal_alike=False):
-        assert perturb(rows) is rows

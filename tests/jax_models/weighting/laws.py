@@ -81,9 +81,10 @@ def replace(weighting, rows, replacement, summary=None):
     return np.asarray(compiled(weighting)["replace"](summary, column))
 
 
-def perturb(weighting, rows, moved, tiles=None):
+def perturb(weighting, rows, moved, tiles=None, summary=None):
     """The changes [h, r, v] of moving all columns, tile by tile in the given order."""
-    operations, summary = compiled(weighting), lift(weighting, rows)
+    summary = lift(weighting, rows) if summary is None else summary
+    operations = compiled(weighting)
     parts = [
         operations["lift_change"](
             summary,

@@ -96,21 +96,6 @@ def test_a_clear_row_is_not_flagged(reports):
         np.testing.assert_array_equal(report.scores, [2.0, 1.0])
 
 
-def test_a_base_row_beside_an_occupied_cell_is_flagged(reports):
-    report = reports("base", scores(CLEAR, BESIDE))
-    assert report.ambiguous
-    assert int(report.row) == 7
-    np.testing.assert_array_equal(report.scores, [1.0, 0.75])
-    assert float(report.gap) == 0.25
-
-
-def test_the_first_ambiguous_row_is_named_though_a_later_gap_is_smaller(reports):
-    # Cells 4 and 3 both: 1.125 (to even) and 0.75; then 0.875 (to even) and 0.75.
-    report = reports("base", scores((0, 1.125, 0.75, 0), (0, 0.875, 0.75, 0)))
-    assert int(report.row) == 3
-    assert float(report.gap) == 0.125
-
-
 def test_hidden_keys_and_lower_cells_make_no_ambiguity(reports):
     hidden = SEEN.copy()
     hidden[1, 3] = False

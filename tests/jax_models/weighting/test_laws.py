@@ -16,7 +16,15 @@ from jax_models.weighting import (
 )
 from tests.jax_models.weighting import laws
 from tests.jax_models.weighting.laws import LAWS, lift
-from tests.jax_models.weighting.rows import CASES
+from tests.jax_models.weighting.rows import (
+    CASES,
+    HEADS,
+    KEYS,
+    ROWS,
+    WIDTH,
+    Replacement,
+    draw,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -25,6 +33,31 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("name", WEIGHTINGS)
 def test_law(name, law):
     LAWS[law](WEIGHTINGS[name]())
+
+
+def test_a_common_offset_of_scores_takes_no_digits():
+    """Logarithms of sums beside it would leave 17 of 52 binary digits."""
+    softmax, drawn = Softmax(), np.random.default_rng(0)
+    # Multiples of 2^-10, so that a sum with the offset is a number of float64.
+    scores, steps = drawn.integers(-(2**13), 2**13, (2, HEADS, ROWS, KEYS)) / 2.0**10
+    values = drawn.normal(size=(HEADS, ROWS, KEYS, WIDTH))
+    found = []
+    for offset in (0.0, 2.0**35):
+        rows = draw(0, scores + offset)
+        tile = rows.scores, jnp.asarray(rows.values), laws.INDEX, rows.visible
+        summary = jax.jit(softmax.lift_all)(*tile)
+        replaced = Replacement(steps / 4, values[:, 0])
+        found.append(
+            (
+                (summary.top_weight, summary.rest_weight, summary.mean),
+                laws.replace(softmax, rows, replaced, summary),
+                laws.perturb(
+                    softmax, rows, Replacement(steps / 4, values), None, summary
+                ),
+            )
+        )
+    for near, far in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(far, near, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("case", CASES)

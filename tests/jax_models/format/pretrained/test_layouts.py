@@ -86,10 +86,6 @@ def not_merged(one):
     put_before("base_model.model.")(one)
 
 
-def with_adapter(one):
-    one.add(f"{one.prefix}x.lora_A.default.weight")
-
-
 def untied_without_embedding(one):
     decoder_alone(one)
     one.said["tie_word_embeddings"] = False
@@ -100,32 +96,30 @@ def untied_without_decoder(one):
     one.said["tie_word_embeddings"] = False
 
 
-def unknown_head(one):
-    one.add("my_head.0.bias")
+def adding(name, head=None):
+    """What puts a tensor beside the others, of a checkpoint read with a head."""
+
+    def change(one):
+        one.head = head
+        one.add(name.format(one.prefix))
+
+    return change
 
 
-def unknown_body(one):
-    one.head = "none"
-    one.add(f"{one.prefix}layers_of_my_own.weight")
+def of_architectures(listed):
+    def change(one):
+        one.said["architectures"] = listed
 
-
-def two_bodies(one):
-    one.head = "none"
-    one.add(f"other.{one.embedding}")
-
-
-def unnamed_head(one):
-    one.said["architectures"] = ...
-
-
-def unread_head(one):
-    one.said["architectures"] = ["MyForQuestionAnswering"]
+    return change
 
 
 # What is done to a checkpoint, and what the error says of it.
 REFUSED = {
     "not merged": (not_merged, ("base_model.model.", "adapter", "merge_and_unload")),
-    "an adapter within": (with_adapter, ("lora_A", "adapter", "merge_and_unload")),
+    "an adapter within": (
+        adding("{}x.lora_A.weight"),
+        ("lora_A", "adapter", "merge_and_unload"),
+    ),
     "untied without embedding": (
         untied_without_embedding,
         ("tie_word_embeddings", "is false", "alone, no embedding '{table}'"),
@@ -134,15 +128,14 @@ REFUSED = {
         untied_without_decoder,
         ("tie_word_embeddings", "is false", "embedding alone, no tensor '{decoder}'"),
     ),
-    "an unknown head": (unknown_head, ("'my_head.0.bias'", "--head=none")),
-    "an unknown part": (unknown_body, ("layers_of_my_own", "does not have")),
-    "two bodies": (two_bodies, ("other.", "does not have")),
+    "an unknown head": (adding("my_head.0.bias"), ("'my_head.0.bias'", "--head=none")),
+    "an unknown part": (adding("{}my_own.weight", "none"), ("my_own", "does not have")),
     "no architectures": (
-        unnamed_head,
+        of_architectures(...),
         ("architectures", "give --head (head=): one of none, {head}"),
     ),
     "another architecture": (
-        unread_head,
+        of_architectures(["MyForQuestionAnswering"]),
         ("MyForQuestionAnswering", "give --head=none (head=)"),
     ),
 }

@@ -5,6 +5,7 @@ import json
 import sys
 
 import pytest
+import tokenizers
 
 import jax_models as jm
 
@@ -24,53 +25,16 @@ def folder_of(place, entries=None, **files):
 
 def whole(**changed):
     """A small `tokenizer.json`: words, between <s> and </s>, cut and padded."""
-    words = {"<s>": 0, "</s>": 1, "the": 2, "cat": 3, "?": 4}
-    special = [
-        {
-            "id": at,
-            "content": name,
-            "special": True,
-            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
-        }
-        for at, name in enumerate(("<s>", "</s>"))
-    ]
-    around = [
-        {"SpecialToken": {"id": "<s>", "type_id": 0}},
-        {"Sequence": {"id": "A", "type_id": 0}},
-        {"SpecialToken": {"id": "</s>", "type_id": 0}},
-    ]
-    ends = {
-        name: {"id": name, "ids": [words[name]], "tokens": [name]} for name in words
-    }
-    return {
-        "version": "1.0",
-        "truncation": {
-            "max_length": 3,
-            "strategy": "LongestFirst",
-            "stride": 0,
-            "direction": "Right",
-        },
-        "padding": {
-            "strategy": {"Fixed": 9},
-            "direction": "Right",
-            "pad_to_multiple_of": None,
-            "pad_id": 1,
-            "pad_type_id": 0,
-            "pad_token": "</s>",
-        },
-        "added_tokens": special,
-        "normalizer": None,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": around,
-            "pair": around,
-            "special_tokens": ends,
-        },
-        "decoder": None,
-        "model": {"type": "WordLevel", "vocab": words, "unk_token": "?"},
-        **changed,
-    }
+    words, ends = {"<s>": 0, "</s>": 1, "the": 2, "cat": 3, "?": 4}, ["<s>", "</s>"]
+    core = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, "?"))
+    core.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    core.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[(name, words[name]) for name in ends]
+    )
+    core.add_special_tokens(ends)
+    core.enable_truncation(3)
+    core.enable_padding(length=9, pad_id=1, pad_token="</s>")
+    return json.loads(core.to_str()) | changed
 
 
 @pytest.mark.parametrize("text", ["ACE", "A C E", " A\nCE "])
