@@ -144,7 +144,6 @@ def test_a_mark_of_another_height_is_noticed():
     ("call", "message"),
     [
         (lambda: measure_published("dyck", 4), "language"),
-        (lambda: measure_published("first", 1), "length n = 1"),
         (lambda: measure_published("first", 4, c=51), "c = 51; expected at most 50"),
         (lambda: largest_epsilon("parity", 4, 3.2), "3.2; expected less than sqrt.10."),
     ],

@@ -158,16 +158,8 @@ def test_presets_are_built_by_name_with_their_own_parameters():
     assert set(preset_parameters("first")) == {"c", "temperature", "dtype"}
     query = build_preset("parity", c=3.0).layers[1].attention.query
     assert float(query.max()) == 3.0
-    with pytest.raises(jm.InputError, match="unknown preset 'ons'; known are parity"):
-        build_preset("ons")
     with pytest.raises(jm.InputError, match="preset 'ones' takes no 'c'; it takes dty"):
         build_preset("ones", c=1.0)
-    with pytest.raises(
-        jm.InputError, match=r"sharpness c = 0.*; expected a positive number"
-    ):
-        build_preset("parity", c=0)
-    with pytest.raises(jm.InputError, match="score c = inf; expected a finite number"):
-        build_preset("first", c=float("inf"))
 
 
 @pytest.mark.parametrize("name", PRESETS)

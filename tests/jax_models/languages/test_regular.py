@@ -95,11 +95,9 @@ BAD = {
     "lack '1'": {"transitions": {**ROWS, "odd": {"0": "odd"}}},
     "unknown key '2'": {"transitions": {**ROWS, "odd": {"0": "odd", "2": "odd"}}},
     "start is 'one'": {"start": "one"},
-    "accepting is 'two'": {"accepting": ["two"]},
     "by '1' is ['odd', 'even']": {
         "transitions": {**ROWS, "odd": {"0": "odd", "1": ["odd", "even"]}}
     },
-    "twice": {"alphabet": ["0", "0"]},
     "the end token": {"alphabet": ["0", "$"]},
     "accepting = 'even'": {"accepting": "even"},
 }

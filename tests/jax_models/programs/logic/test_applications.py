@@ -22,7 +22,7 @@ from jax_models.programs.logic.applications import (
 )
 from jax_models.programs.logic.compile import compile_formula
 from jax_models.programs.logic.modes import MODES
-from jax_models.programs.logic.parser import format_formula, parse_formula
+from jax_models.programs.logic.parser import parse_formula
 from jax_models.programs.logic.self_test import eager_logits
 from jax_models.programs.logic.semantics import evaluate_formula, satisfies
 from tests.jax_models.programs.logic.direct import (
@@ -110,17 +110,6 @@ def test_flip_flop_tells_long_members_from_their_neighbours():
     assert 0 < found.sum() < 40
 
 
-def test_the_checker_catches_a_flip_flop_that_forgets_to_look_back():
-    strings = all_strings(5, 6)[::7]
-    strings = np.concatenate([strings, [[0, 3, 0, 4, 1, 3]]])
-    # Planted: what is read is compared with any earlier write, not the latest.
-    text = format_formula(flip_flop())
-    wrong = parse_formula(text.replace("not P Q_w S", "T S"))
-    assert wrong is not flip_flop()
-    found = satisfies(wrong, strings, INSTRUCTIONS)
-    assert (found != FlipFlop().contains(strings)).any()
-
-
 PARITIES = {"predicate": odd_parity(), "halves": odd_parity_by_halves()}
 
 
@@ -132,14 +121,6 @@ def test_both_formulas_are_parity(name, length):
     )
     found = satisfies(PARITIES[name], strings, "01")
     np.testing.assert_array_equal(found, ~Parity().contains(strings))
-
-
-def test_parity_of_an_inclusive_count_is_caught():
-    # Planted: the ones before i are counted with that at i.
-    wrong = parse_formula("not #<[#<[Q_1] = #>[Q_1]] >= 1")
-    strings = all_strings(2, 4)
-    found = satisfies(wrong, strings, "01")
-    assert (found == Parity().contains(strings)).any()
 
 
 @pytest.mark.parametrize("length", [*range(1, 11), 16, 33, 100])
@@ -160,7 +141,6 @@ def test_majority_counts_the_ones_of_every_prefix(length):
         (lambda: starting_ngram(""), "at least one symbol"),
         (lambda: ending_ngram([]), "at least one symbol"),
         (lambda: hops("ab", "c", 1), "the output 'c' is not in the alphabet a b"),
-        (lambda: hops("ab", "a", -1), "num_hops = -1; expected"),
         (lambda: induction("aa", "a"), "twice"),
     ],
 )

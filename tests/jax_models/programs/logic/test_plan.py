@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jax_models.model.position import PowerTerm
-from jax_models.programs.logic import hops, parse_formula
+from jax_models.programs.logic import parse_formula
 from jax_models.programs.logic.modes import get_mode
 from jax_models.programs.logic.plan import MAX_CONJUNCTS, coordinates_of, schedule_plan
 from jax_models.programs.logic.syntax import And, Not, Or, Previous, Symbol, all_of
@@ -35,14 +35,6 @@ def test_a_shared_part_is_planned_once():
     reads = [neuron.read for neuron in both.neurons]
     assert len(set(scores)) == len(scores)
     assert len(set(reads)) == len(reads)
-
-
-def test_hops_take_a_number_of_heads_linear_in_their_number():
-    heads = []
-    for k in range(1, 6):
-        plan = plan_formula(hops("ab", "a", k), AB, get_mode("FU"))
-        heads.append(len(plan.heads))
-    assert len(set(np.diff(heads))) == 1
 
 
 def test_what_the_symbol_decides_is_embedded():

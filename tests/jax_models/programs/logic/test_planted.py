@@ -27,42 +27,12 @@ def never(plan, into, number, gate, factors, offset):
     """Leave out what is added at a lone position."""
 
 
-def masked_lookup(lookup):
-    def changed(plan, *arguments, **options):
-        found = plan.attend
-
-        def attend(name, mask, *rest):
-            return found(name, "past" if mask == "none" else mask, *rest)
-
-        plan.attend = attend
-        out = lookup(plan, *arguments, **options)
-        plan.attend = found
-        return out
-
-    return changed
-
-
 def first_conjunct(plan, name, conjuncts):
     return planning.conjunction(plan, name, list(conjuncts)[:1])
 
 
-def shifted(combination):
-    def changed(self, name, constant, parts):
-        return combination(self, name, constant + 1.0, parts)
-
-    return changed
-
-
-DEEP = "#<[Q_a] > #<[Q_b] and P P Q_a"
 SINCE = translate.since
-MASKED = masked_lookup(translate.lookup)
-SHIFTED = shifted(planning.Builder.combination)
 CONSTANT = lambda scale, exponent, of: ConstantTemperature(scale)
-
-
-@property
-def LEAST(layer):
-    return min((head.exponent for head in layer.heads if head.query), default=0)
 
 
 def leftmost(select):
@@ -92,7 +62,6 @@ PLANTED = {
     "one conjunct": ("T", "odd and Q_a", translate, "conjunction", first_conjunct),
     "no mark of the end": ("FT", "P Q_a", translate, "mask_of", lambda side: "none"),
     "0 is 1": ("T", "#<[Q_a] >= 1", translate, "has_any", constant_true),
-    "no value at 0": ("U", "even(#<[Q_a])", translate, "has_any", constant_true),
     "a blunt lookup": (
         "FT",
         "#<[T] >= 3",
@@ -100,12 +69,8 @@ PLANTED = {
         "lookup_sharpness",
         lambda _: 0.2,
     ),
-    "a masked lookup": ("T", "#>[Q_a] >= 3", translate, "lookup", MASKED),
     "a vote of odd": ("TB", "#<[Q_a] >= 1", translate, "_add_where", never),
     "a blunt vote": ("TB", "#<[Q_a] > #<[Q_b]", translate, "SHARPNESS", 0.1),
-    "both halves": ("FU", "odd(#<[Q_a])", translate, "add_rounded", without_gates),
-    "one too many": ("U", "not P Q_a", planning.Builder, "combination", SHIFTED),
-    "a warm layer": ("FT", DEEP, planning.PlannedLayer, "exponent", LEAST),
     "a constant temperature": ("T", "Q_a S Q_b", compile, "PowerTemperature", CONSTANT),
 }
 
