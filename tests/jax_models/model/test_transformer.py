@@ -30,19 +30,14 @@ def assert_is_reference(model, tokens, found):
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", cover(FACTORS, 1, allowed), ids=lambda c: c["mask"])
+CASES = cover(FACTORS, 1, allowed) + [
+    pytest.param(case, marks=pytest.mark.slow) for case in cover(FACTORS, 2, allowed)
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["mask"])
 def test_every_feature_is_that_of_the_reference(case):
     """Activations and logits; where features meet is the influence tests' matter."""
-    check_against_reference(case)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", cover(FACTORS, 2, allowed), ids=lambda c: c["mask"])
-def test_any_two_features_are_those_of_the_reference(case):
-    check_against_reference(case)
-
-
-def check_against_reference(case):
     model = build(case)
     found = jm.apply(model, TOKENS)
     assert_is_reference(model, TOKENS, found)

@@ -62,11 +62,6 @@ def test_what_cannot_be_trained_is_refused(options, changed, complaint):
         jm.train(model, SOURCE, dataclasses.replace(TRAINING, **changed), key)
 
 
-def test_what_is_no_network_is_refused():
-    with pytest.raises(jm.InputError, match="dict is no network that can be trained"):
-        jm.train({}, SOURCE, TRAINING, jax.random.key(0))
-
-
 def test_a_loss_that_is_not_finite_is_an_error():
     model = make()
     broken = dataclasses.replace(model, embedding=model.embedding * 1e30)

@@ -33,31 +33,18 @@ def windows(model):
     return [layer.attention.window for layer in model.layers]
 
 
+SLIDING = {"use_sliding_window": True, "sliding_window": 3}
+KINDS = ["sliding_attention", "full_attention"]
+
+
 @pytest.mark.parametrize(
     ("name", "said", "expected"),
     [
         ("mistral", {"sliding_window": None}, [None, None]),
         ("mistral", {"sliding_window": ...}, [4096, 4096]),
-        ("llama", {"use_sliding_window": True, "sliding_window": 3}, [None, None]),
-        (
-            "qwen2",
-            {
-                "use_sliding_window": True,
-                "sliding_window": 3,
-                "max_window_layers": 1,
-                "layer_types": ...,
-            },
-            [None, 3],
-        ),
-        (
-            "qwen2",
-            {
-                "use_sliding_window": True,
-                "sliding_window": 3,
-                "layer_types": ["sliding_attention", "full_attention"],
-            },
-            [3, None],
-        ),
+        ("llama", SLIDING, [None, None]),
+        ("qwen2", SLIDING | {"max_window_layers": 1, "layer_types": ...}, [None, 3]),
+        ("qwen2", SLIDING | {"layer_types": KINDS}, [3, None]),
     ],
 )
 def test_those_layers_slide_that_the_family_says(name, said, expected, tmp_path):
