@@ -130,7 +130,13 @@ def setting(path, value):
 
 REMOVED = object()
 QUERY = "layers.1.attention.query"
-POWER = {"kind": "power", "scale": 1, "exponent": 1}
+
+
+def temperature(**said):
+    power = {"kind": "power", "scale": 1, "exponent": 1}
+    return setting(
+        ["layers", 0, "temperature"], said if "kind" in said else power | said
+    )
 
 
 def coordinates(**term):
@@ -172,19 +178,10 @@ BAD = [
     (setting(["combine"], "concat"), "ffn.w1'.*8"),
     (setting(["layers", 0, "tie_resolution"], "x"), "tie_resolution = 'x'"),
     # Temperatures.
-    (
-        setting(["layers", 0, "temperature"], {"kind": "constant", "value": 0}),
-        "temperature.value = 0.*positive",
-    ),
-    (
-        setting(["layers", 0, "temperature"], {**POWER, "scale": float("nan")}),
-        "temperature.scale = nan",
-    ),
-    (setting(["layers", 0, "temperature"], {**POWER, "of": "row"}), "of = 'row'"),
-    (
-        setting(["layers", 0, "temperature"], {**POWER, "of": "position"}),
-        "needs a future mask.*'none'",
-    ),
+    (temperature(kind="constant", value=0), "temperature.value = 0.*positive"),
+    (temperature(scale=float("nan")), "temperature.scale = nan"),
+    (temperature(of="row"), "of = 'row'"),
+    (temperature(of="position"), "needs a future mask.*'none'"),
     # Positions.
     (setting(["position"], {"kind": "rotary"}), "position.kind = 'rotary'"),
     (setting(["position"], {"kind": "coordinates"}), "position.terms = None"),

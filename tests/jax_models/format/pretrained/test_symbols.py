@@ -21,8 +21,10 @@ from jax_models.model.position import PairTable
 from tests.jax_models.format.pretrained.folders import (
     FIXTURES,
     assert_rows_are,
+    assert_says,
     by_rerunning,
     copied,
+    refusal,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -113,9 +115,7 @@ def test_the_tokenizer_may_stand_elsewhere(tmp_path):
 def test_a_tokenizer_that_names_nothing_is_one_line(stated, complaint, tmp_path):
     folder = copied("bert", tmp_path)
     (folder / "tokenizer.json").write_text(json.dumps(stated))
-    with pytest.raises(jm.InputError, match=complaint) as caught:
-        jm.from_pretrained(folder)
-    assert "\n" not in str(caught.value)
+    assert_says(refusal(lambda: jm.from_pretrained(folder)), complaint)
 
 
 @pytest.mark.filterwarnings("ignore:7 rows of the embedding have no name")
@@ -235,18 +235,16 @@ def test_where_a_tokenizer_gives_no_second_type_there_is_none(
     ],
 )
 def test_types_that_no_single_symbol_tells_are_refused(pieces, tmp_path):
-    with pytest.raises(jm.InputError, match="no single symbol stands between") as said:
-        imported("bert", tmp_path, template(*pieces))
-    assert "\n" not in str(said.value)
+    line = refusal(lambda: imported("bert", tmp_path, template(*pieces)))
+    assert_says(line, "no single symbol stands between")
 
 
 @pytest.mark.parametrize(
     "post", [3, {"processors": [1]}, {"type": "TemplateProcessing"}]
 )
 def test_a_broken_template_is_a_line(post, tmp_path):
-    with pytest.raises(jm.InputError, match="is no tokenizer: ") as said:
-        imported("bert", tmp_path, post)
-    assert "\n" not in str(said.value)
+    line = refusal(lambda: imported("bert", tmp_path, post))
+    assert_says(line, "is no tokenizer: ")
 
 
 @pytest.mark.parametrize(
