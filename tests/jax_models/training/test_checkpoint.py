@@ -111,8 +111,6 @@ def test_starting_over_ignores_what_the_checkpoint_holds(tmp_path, undisturbed):
             {"source": jm.ParitySource(0.25)},
             r"its source is .ParitySource\(end_probability=0.5\)., here",
         ),
-        ({"measuring": Measuring((3, 4), 8)}, r"its lengths is \[3\], here \[3, 4\]"),
-        ({"key": jax.random.key(9)}, r"its key is \[0, 1\], here \[0, 9\]"),
         ({"model": make(6)}, "its first weights is"),
         ({"about": {"width": 4}}, "its width is null, here 4"),
     ],

@@ -6,8 +6,6 @@ import re
 import sys
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -284,14 +282,6 @@ def test_a_text_alone_is_of_the_first_type(model, tmp_path):
     plain = jm.from_pretrained(copied("bert", tmp_path), dtype="float64")
     tokens = np.r_[pair_of("bert")["tokens"][:-1] % 15 + 3, SEPARATOR]
     np.testing.assert_array_equal(jm.apply(model, tokens), jm.apply(plain, tokens))
-
-
-def test_pairs_go_through_vmap_and_jit(model):
-    tokens = pair_of("bert")["tokens"]
-    both = jnp.stack([tokens, tokens[::-1]])
-    found = jax.jit(jax.vmap(jm.apply, (None, 0)))(model, both)
-    expected = [jm.apply(model, one) for one in both]
-    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-12)
 
 
 def test_the_separator_is_kept_in_files(model, tmp_path):
