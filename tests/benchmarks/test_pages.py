@@ -206,6 +206,7 @@ def test_a_line_that_is_no_row_is_refused_with_its_number(tmp_path, text):
     file.write_text(text + "\n")
     with pytest.raises(InputError, match=r"rows\.jsonl:1: "):
         read_lines(file)
+    assert read_lines(tmp_path / "none.jsonl") == []
 
 
 def test_a_column_that_no_row_fills_is_left_out():

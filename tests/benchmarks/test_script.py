@@ -159,6 +159,12 @@ def test_an_interrupted_program_says_that_it_goes_on(program, capsys):
     assert "squares: interrupted" in capsys.readouterr().err
 
 
+def test_arguments_that_are_no_flags_are_refused(program):
+    program(lambda: None)
+    with pytest.raises(script.app.UsageError, match="more"):
+        program(lambda: None, "more")
+
+
 @pytest.mark.slow
 def test_a_script_measures_reports_and_goes_on(tmp_path):
     def run(*arguments):

@@ -118,6 +118,10 @@ def test_a_bad_piece_in_memory_is_refused_by_name(said, parts):
         jm.model_bytes(altered(**parts))
 
 
+def test_a_window_of_numpy_is_a_number():
+    assert jm.model_bytes(altered(window=np.int64(3))) == jm.model_bytes(altered())
+
+
 def test_an_odd_number_of_buckets_has_no_two_sides():
     config, tensors = written(model_of("distance buckets"))
     name = "layers.0.attention.distance_bias"

@@ -232,6 +232,12 @@ def test_a_source_is_sampled_in_either_float_type_and_compiled_once(name):
             lambda: AutomatonSource(((0,),), ((0.0,),), (1.0,)).levels(1),
             "no prefix of length n = 1",
         ),
+        (
+            lambda: AutomatonSource(((0,),), ((0.0,),), (1.0,)).sample(
+                jax.random.key(0), 1, 1
+            ),
+            "no word of automaton",
+        ),
     ],
 )
 def test_a_source_that_makes_no_sense_is_refused(make, message):

@@ -39,6 +39,7 @@ def test_a_vocabulary_gives_its_own_ids(write):
         (b"x", "ab", r"'x' at position 0 \(line 1, column 1\) .* vocabulary 'a' 'b'"),
         (b"a\xffb", "ab", "not UTF-8: byte 0xff at offset 1"),
         (b"", None, "is empty: n = 0"),
+        (b"a", ["a", "END"], "entry 1 is 'END'"),
         (b"a", ["a", "a"], "2 entries of which 1 differ"),
     ],
 )

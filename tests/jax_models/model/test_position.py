@@ -1,6 +1,7 @@
 """Positions and temperatures are their formulas, in the model's float type."""
 
 import jax
+import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from jax_models.model.position import (
 )
 from jax_models.model.relative import Rotary, _tables, distance_buckets
 from jax_models.model.transformer import Transformer, encode_positions
+from tests.bounds.attention_pieces import PIECES
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -137,6 +139,18 @@ def test_positions_and_rotations_are_formed_by_them():
     assert roundoffs(table[:, :2], truth) < 5
     _, sines = _tables(Rotary(4, theta=100), n, np.dtype("float64"))
     assert roundoffs(sines[[1, n - 1]], truth) < 5
+
+
+def test_products_of_turned_queries_and_keys_depend_on_the_distance_alone():
+    rotary = PIECES["part of rotary, interleaved"]["rotary"]
+    q, k = np.random.default_rng(0).normal(size=(2, 6))
+    turned = [rotary.turn(jnp.tile(x, (9, 1)), jnp.arange(9), 9) for x in (q, k)]
+    scores = np.asarray(turned[0] @ turned[1].T)
+    for distance in range(-8, 9):
+        np.testing.assert_allclose(
+            np.diff(np.diagonal(scores, distance)), 0, atol=1e-14
+        )
+    assert np.ptp(scores) > 0.1
 
 
 @pytest.mark.parametrize("both", [True, False])

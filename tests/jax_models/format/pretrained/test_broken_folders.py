@@ -235,6 +235,7 @@ SETTINGS = [
     ("bert", {"position_embedding_type": "relative_key"}, ("relative_key", "added")),
     ("bert", {"tie_word_embeddings": "no"}, ("tie_word", "'no'; expected true or")),
     ("bert", {"tie_word_embeddings": False}, ("decoder.weight", "masked_lm")),
+    ("roberta", {"pad_token_id": "x"}, ("pad_token_id", "'x'; expected a symbol's")),
     ("roberta", {"pad_token_id": -2}, ("pad_token_id", "-2; expected 0 to 22")),
     ("esm", {"position_embedding_type": "relative_key"}, ("relative_key", "rotary")),
     ("esm", {"emb_layer_norm_before": True}, ("layer_norm.weight", "no tensor")),

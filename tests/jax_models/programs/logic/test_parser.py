@@ -245,6 +245,7 @@ MISTAKES = [
     ("odd(#<[Q_a] + 1)", 5, "the integer term #<[Q_a] + 1", "one count"),
     ("even(Q_a)", 6, "the formula Q_a", "one count"),
     ("mod(3)", 6, ") after the modulus", "a residue"),
+    ("mod(0,0)", 5, "the modulus 0", "at least 1"),
     ("mod(3,3)", 7, "the residue 3 modulo 3", "0 to 2"),
     ("#<Q_a > 1", 3, "the symbol 'a' after #<", "expected ["),
     ("#[Q_a] > 1", 1, "'#'", "#<[phi] or #>[phi]"),

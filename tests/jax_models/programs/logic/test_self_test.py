@@ -23,6 +23,7 @@ from jax_models.programs.logic.self_test import (
     Margin,
     apply_eagerly,
     check_strings_of_model,
+    spell,
     strings_to_test,
 )
 from tests.architecture import small_model
@@ -120,6 +121,11 @@ def test_the_margin_is_that_of_the_logit_nearest_the_threshold():
         model, formula, "ab", np.array([[0, 1], [1, 0]]), lambda *_: logits
     )
     assert margin == Margin(0.25, (1, 0), 0)
+
+
+def test_long_strings_are_shortened_and_names_kept_apart():
+    assert spell([0, 1], ("open", "close")) == "open close"
+    assert spell([0] * 100, "ab") == "a" * 40 + " ... (100 symbols)"
 
 
 SETTINGS = [

@@ -99,6 +99,7 @@ def test_nodes_that_nobody_uses_are_forgotten():
         (lambda: Count("both", A), "'both'"),
         (lambda: Count("prefix", BEFORE), "Count('prefix', Symbol('a')); compare it"),
         (lambda: Symbol(""), "not empty"),
+        (lambda: Comparison(((1, A),), 0), "a term of a comparison is a count"),
         (lambda: Comparison(((1.5, BEFORE),), 0), "expected an integer, got 1.5"),
         (lambda: Predicate(0, (0,)), "at least 1"),
         (lambda: Predicate(2, (2,)), "some of 0 to 1"),
