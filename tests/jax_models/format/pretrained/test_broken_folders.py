@@ -238,6 +238,7 @@ SETTINGS = [
     ("roberta", {"pad_token_id": "x"}, ("pad_token_id", "'x'; expected a symbol's")),
     ("roberta", {"pad_token_id": -2}, ("pad_token_id", "-2; expected 0 to 22")),
     ("esm", {"position_embedding_type": "relative_key"}, ("relative_key", "rotary")),
+    ("esm", {"position_embedding_type": ...}, ("position_embeddings", "no tensor")),
     ("esm", {"emb_layer_norm_before": True}, ("layer_norm.weight", "no tensor")),
     ("esm", {"mask_token_id": None}, ("token_dropout.mask = None", "expected")),
     ("llama", {"num_key_value_heads": 3}, ("k_proj", "(12, 16); expected (18, 16)")),

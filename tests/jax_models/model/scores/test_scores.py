@@ -46,11 +46,17 @@ def drawn(*shape):
 
 QUERIES, MOVED_QUERIES = drawn(HEADS, ROWS, WIDTH), drawn(HEADS, ROWS, WIDTH)
 KEYS_BEFORE, MOVED_KEYS = drawn(HEADS, KEYS, WIDTH), drawn(HEADS, KEYS, WIDTH)
+OWN_KEYS = drawn(HEADS, ROWS, WIDTH)
+OWN = jnp.arange(KEYS)[None, :] == jnp.asarray([4, 0, 2])[:, None]
 
 
 @pytest.fixture(params=SCORED)
 def score(request):
     return SCORED[request.param]
+
+
+def near(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("moved", ["query", "key", "query and key"])
@@ -62,8 +68,16 @@ def test_changes_are_differences_of_scores(score, moved):
         QUERIES if query is None else QUERIES + query,
         KEYS_BEFORE if key is None else KEYS_BEFORE + key,
     )
-    expected = after - score.scores(QUERIES, KEYS_BEFORE)
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+    near(found, after - score.scores(QUERIES, KEYS_BEFORE))
+
+
+def test_a_row_that_moves_one_key_sees_that_key_alone_move(score):
+    found = score.own_changes(QUERIES, KEYS_BEFORE, MOVED_QUERIES, OWN_KEYS, OWN)
+    before = score.scores(QUERIES, KEYS_BEFORE)
+    for row in range(ROWS):
+        keys = KEYS_BEFORE + jnp.where(OWN[row][:, None], OWN_KEYS[:, row, None], 0)
+        after = score.scores(QUERIES + MOVED_QUERIES, keys)
+        near(found[:, row], (after - before)[:, row])
 
 
 def test_an_error_of_a_change_is_seen(monkeypatch):
