@@ -21,6 +21,7 @@ from jax_models.model.position import (
 from jax_models.model.relative import Rotary, _tables, distance_buckets
 from jax_models.model.transformer import Transformer, encode_positions
 from tests.bounds.attention_pieces import PIECES
+from tests.jax_models.variants import TEMPERATURES, build
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -161,3 +162,17 @@ def test_buckets_are_those_of_the_reference(both):
     apart = np.arange(1 - n, n)
     expected = [bucket(entry, count, x) for x in apart.tolist()]
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", [x for x in TEMPERATURES if x != "none"])
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_temperatures_are_those_of_the_reference(name, length):
+    cooled = build({"temperature": name, "mask": "future"})
+    setting = written(cooled)[0]["layers"][0]["temperature"]
+    expected = reference.temperatures(setting, length, reference.FLOAT64)[:, 0]
+    temperature = cooled.layers[0].attention.temperature
+    for dtype in (jnp.float32, jnp.float64):
+        found = temperature(length, jnp.arange(length, dtype=jnp.int32), dtype)
+        assert found.dtype == dtype
+        rtol = 4 * float(jnp.finfo(dtype).eps)
+        np.testing.assert_allclose(np.broadcast_to(found, length), expected, rtol)
