@@ -24,6 +24,8 @@ from jax_models.programs.logic.syntax import (
     Or,
     Predicate,
     Symbol,
+    all_of,
+    any_of,
     at_least_one,
 )
 from tests.formulas import random_formula
@@ -90,6 +92,22 @@ def test_nodes_that_nobody_uses_are_forgotten():
     del formula
     gc.collect()
     assert len(syntax._INTERNED) == before
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_joining_many_takes_the_least_depth(number):
+    operands = [Symbol(str(k)) for k in range(number)]
+
+    def depth(formula):
+        parts = children(formula)
+        return 1 + max(map(depth, parts)) if parts else 0
+
+    for join, none in ((any_of, Constant(False)), (all_of, Constant(True))):
+        joined = join(operands)
+        leaves = [part for part in walk(joined) if isinstance(part, Symbol)]
+        assert leaves == operands
+        assert depth(joined) == max(number - 1, 0).bit_length()
+        assert number or joined is none
 
 
 @pytest.mark.parametrize(
