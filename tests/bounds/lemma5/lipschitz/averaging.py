@@ -8,18 +8,15 @@ every position but the query's, on every domain.
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-import jax_models as jm
-
-SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
+from tests.architecture import small_model
 
 
 def averaging_model() -> Any:
     """A uniformly attending model and |O V|."""
-    model = jm.random_transformer(jax.random.key(7), dtype="float64", **SHAPE)
+    model = small_model(7, dtype="float64")
     (layer,) = model.layers
     attention, block = layer.attention, layer.feed_forward
     none = jnp.zeros_like

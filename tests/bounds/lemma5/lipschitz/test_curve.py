@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -12,8 +11,8 @@ import jax_models as jm
 from bounds.lemma5.lipschitz import Effort, LipschitzCurve, lipschitz_curve
 from bounds.lemma5.lipschitz.curve import PROPORTIONAL, looseness
 from bounds.store.table import Table
-from tests.architecture import with_architecture
-from tests.bounds.lemma5.lipschitz.averaging import SHAPE, averaging_model
+from tests.architecture import small_model
+from tests.bounds.lemma5.lipschitz.averaging import averaging_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -62,7 +61,7 @@ def test_near_bounds_are_lines_and_far_ones_are_named_above(drawn):
 
 
 def test_the_looseness_is_what_was_subtracted():
-    model = jm.random_transformer(jax.random.key(2), dtype="float64", **SHAPE)
+    model = small_model(2, dtype="float64")
     (row,) = lipschitz_curve(model, [5], num_inputs=2, effort=Effort(restarts=0))
     forms = bounds.closed_form_bounds(model, 5)
     distance = forms.constants.embedding.distance
@@ -82,10 +81,8 @@ def test_the_looseness_is_what_was_subtracted():
 
 
 def test_what_has_no_bound_says_why():
-    shape = {**SHAPE, "num_layers": 2, "layer_norm": "pre", "layer_norm_epsilon": 0.0}
-    model = jm.random_transformer(
-        jax.random.key(2), **with_architecture(dtype="float64", **shape)
-    )
+    norm = {"layer_norm": "pre", "layer_norm_epsilon": 0.0}
+    model = small_model(2, num_layers=2, dtype="float64", **norm)
     (row,) = lipschitz_curve(model, [5], num_inputs=1, effort=Effort(restarts=0))
     assert not [name for name in row if name.startswith(("log10", "looseness"))]
     assert len(row["notes"]) == 2

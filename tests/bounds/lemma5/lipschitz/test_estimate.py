@@ -17,8 +17,8 @@ from bounds.lemma5.lipschitz.jacobian import output_at
 from bounds.lemma5.lipschitz.searches import ascend, ball_radius
 from bounds.numbers.bound import Bound, Sense
 from jax_models.model.transformer import embed, encode_positions
-from tests.architecture import with_architecture
-from tests.bounds.lemma5.lipschitz.averaging import SHAPE, averaging_model
+from tests.architecture import small_model
+from tests.bounds.lemma5.lipschitz.averaging import averaging_model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 6
@@ -31,10 +31,7 @@ CASES = {
 
 
 def make(**options):
-    options = {**SHAPE, "dtype": "float64", **options}
-    return jm.random_transformer(
-        jax.random.key(options.pop("key", 0)), **with_architecture(**options)
-    )
+    return small_model(options.pop("key", 0), dtype="float64", **options)
 
 
 @functools.cache
@@ -208,15 +205,7 @@ def test_an_estimate_compares_with_nothing():
 
 
 QUERY, POSITION, FIXED = 5, 1, 4
-MODEL = jm.random_transformer(
-    jax.random.key(4),
-    num_layers=2,
-    num_heads=1,
-    d_model=4,
-    d_ff=8,
-    vocab_size=3,
-    dtype="float64",
-)
+MODEL = make(key=4, num_layers=2, d_ff=8, vocab_size=3)
 ROWS = embed(MODEL, jnp.asarray([0, 1, 2, 0, 1, 1], jnp.int32))
 RADIUS = ball_radius(MODEL, N)
 HOW = {"query": QUERY, "target": "activation"}
