@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import jax_models as jm
 from bounds.lemma5.certificate import all_rows, one_row
 from bounds.lemma5.certificate.mean_deviation import Roundoff
 from bounds.lemma5.certificate.moved_rows import MovedRows
 from bounds.lemma5.certificate.row_base import prepare_rows, prepare_spread, take_rows
 from bounds.lemma5.certificate.sections import layer_constants
 from jax_models.model.transformer import apply_layer
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 from tests.bounds.influence import models
 
 SHAPE: dict[str, Any] = {
@@ -32,7 +31,7 @@ def build(case, seed=0) -> Any:
     options = {"num_layers": 2, "num_classes": 2, **SHAPE, **case}
     options["temperature"] = models.TEMPERATURES[case.get("temperature", "none")]
     options.pop("target", None)
-    return jm.random_transformer(jax.random.key(seed), **with_architecture(**options))
+    return small_model(seed, **options)
 
 
 def draw_tokens(n, vocab_size=3, seed=0):

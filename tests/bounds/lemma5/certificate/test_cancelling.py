@@ -21,7 +21,9 @@ TOKENS = np.array([0, 1, 2, 0, 1])
 ATTENTION, BLOCK = "layers.0.attention.", "layers.0.ffn."
 
 
-def quiet(seed, num_layers=1, vocab_size=3, **options) -> tuple[Any, Any]:
+def quiet(
+    seed, num_layers=1, vocab_size=3, final_norm=False, **options
+) -> tuple[Any, Any]:
     """Configuration and tensors of a model of ordinary size, no position encoding."""
     draw = np.random.default_rng(seed)
     layer = {
@@ -39,7 +41,7 @@ def quiet(seed, num_layers=1, vocab_size=3, **options) -> tuple[Any, Any]:
         "layers": [layer] * num_layers,
     }
     tensors = {"embedding": draw.normal(size=(vocab_size, 4))}
-    if config.get("final_norm"):
+    if final_norm:
         tensors |= {"final_norm.scale": np.ones(4), "final_norm.bias": np.zeros(4)}
     for depth in range(num_layers):
         attention, block = f"layers.{depth}.attention.", f"layers.{depth}.ffn."
@@ -61,24 +63,6 @@ def quiet(seed, num_layers=1, vocab_size=3, **options) -> tuple[Any, Any]:
     return config, tensors
 
 
-def without_sum(weight):
-    """The weights with rows that ignore what all entries have in common."""
-    return weight - weight.mean(axis=-1, keepdims=True)
-
-
-def exact_influence(config, tensors, tokens, **options):
-    """With 60 digits, of the stored float64 weights."""
-    arithmetic = reference.multiprecision(60)
-    return reference.influence(
-        config, tensors, tokens, arithmetic=arithmetic, **options
-    )
-
-
-def model(config, tensors) -> Any:
-    """The model of these tensors."""
-    return build_model(config, tensors)
-
-
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 COMMON = 1e8
 
@@ -94,9 +78,9 @@ def shared(tensors, columns=2):
 def keys(seed):
     config, t = quiet(seed)
     shared(t)
-    t[ATTENTION + "key"][..., :2] = without_sum(
-        np.random.default_rng(seed).normal(size=(1, 2, 2))
-    )
+    weight = np.random.default_rng(seed).normal(size=(1, 2, 2))
+    # Rows that ignore what all entries have in common.
+    t[ATTENTION + "key"][..., :2] = weight - weight.mean(axis=-1, keepdims=True)
     return config, t
 
 
@@ -156,8 +140,7 @@ def rows_in_front_of_a_norm(seed):
 
 def final_norms(seed):
     """The residual sum cancels, and the final norm reads what is left."""
-    config, t = quiet(seed)
-    t |= {"final_norm.scale": np.ones(4), "final_norm.bias": np.zeros(4)}
+    config, t = quiet(seed, final_norm=True)
     shared(t)
     t[ATTENTION + "output_bias"][:2] -= COMMON
     return config, t
@@ -204,20 +187,26 @@ def without_base_radii(monkeypatch):
     monkeypatch.setattr(certify, "prepare_pass", planted)
 
 
+def compared(draw, seed, **options):
+    """The influence with 60 digits, and a function that certifies it."""
+    config, tensors = draw(seed)
+    options["target"] = "logits" if "readout.weight" in tensors else "activation"
+    digits = reference.multiprecision(60)
+    exact = reference.influence(config, tensors, TOKENS, arithmetic=digits, **options)
+    asked, built = ~np.isnan(exact), build_model(config, tensors)
+    certify = lambda: certify_influence(built, TOKENS, **options).upper[asked]
+    return exact[asked], certify
+
+
 @pytest.mark.parametrize("draw", ALL)
 def test_the_rounding_of_the_base_pass_is_held(draw, monkeypatch):
     seen = []
     for seed in range(3):
-        config, tensors = draw(seed)
-        target = "logits" if "readout.weight" in tensors else "activation"
-        exact = exact_influence(config, tensors, TOKENS, target=target)
-        asked, built = ~np.isnan(exact), model(config, tensors)
-        found = certify_influence(built, TOKENS, target=target).upper
-        assert (found[asked] >= exact[asked]).all()
+        exact, certify = compared(draw, seed)
+        assert (certify() >= exact).all()
         with monkeypatch.context() as planted:
             without_base_radii(planted)
-            broken = certify_influence(built, TOKENS, target=target).upper
-        seen.append((broken[asked] < exact[asked]).any())
+            seen.append((certify() < exact).any())
     assert any(seen)
 
 
@@ -313,14 +302,8 @@ CHANGES = [
 @pytest.mark.parametrize("draw", CHANGES)
 def test_the_rounding_of_changes_is_held(draw):
     for seed in range(2):
-        config, tensors = draw(seed)
-        target = "logits" if "readout.weight" in tensors else "activation"
-        options = {"target": target, "include_query": True}
-        exact = exact_influence(config, tensors, TOKENS, **options)
-        built = model(config, tensors)
-        found = certify_influence(built, TOKENS, **options).upper
-        asked = ~np.isnan(exact)
-        assert (found[asked] >= exact[asked]).all()
+        exact, certify = compared(draw, seed, include_query=True)
+        assert (certify() >= exact).all()
 
 
 SHORT = np.array([0, 1, 2])
@@ -330,17 +313,10 @@ SIZES = [1e2, 1e4, 1e8, 1e12, 1e50, 1e103, 1e130, 1e150, 1e160, 1e200, 1e250, 1e
 FACTORS = SIZES + [1 / size for size in SIZES]
 
 
-def drawn(num_layers, layer_norm, final_norm, seed=3, **options):
-    """Configuration and tensors."""
-    config, tensors = quiet(
-        seed,
-        num_layers=num_layers,
-        layer_norm=layer_norm,
-        final_norm=final_norm,
-        **options,
-    )
-    del config["final_norm"]
-    return config, tensors
+def drawn(num_layers, layer_norm, final_norm, **options):
+    """Configuration and tensors of one seed."""
+    norms = {"layer_norm": layer_norm, "final_norm": final_norm}
+    return quiet(3, num_layers, **norms, **options)
 
 
 def times(tensors, name, factor):
@@ -355,7 +331,7 @@ def missed(config, tensors, methods=METHODS):
     exact = reference.influence(
         config, tensors, SHORT, include_query=True, arithmetic=DIGITS
     )
-    asked, built, found = ~np.isnan(exact), model(config, tensors), {}
+    asked, built, found = ~np.isnan(exact), build_model(config, tensors), {}
     for method in methods:
         said = certify_influence(built, SHORT, method=method, include_query=True).upper
         assert (np.isnan(said) == ~asked).all()
@@ -429,12 +405,12 @@ def test_what_a_norm_lets_through_is_certified_whatever_enters():
     scaled = times(tensors, "layers.0.ffn.w2", 1e300)
     assert scaled is not None
     for method in METHODS:
-        found = certify_influence(model(config, scaled), SHORT, method=method)
+        found = certify_influence(build_model(config, scaled), SHORT, method=method)
         assert 4 <= found.max_upper <= 4.05  # two outputs of length 2
         assert found.uncertified == 0
     without = {k: x for k, x in scaled.items() if "final_norm" not in k}
     for method in METHODS:
-        found = certify_influence(model(config, without), SHORT, method=method)
+        found = certify_influence(build_model(config, without), SHORT, method=method)
         assert np.isposinf(found.input_upper).sum() == found.substitutions == 4
         assert found.basis == "all inputs"
 
@@ -452,3 +428,42 @@ def test_a_zero_in_place_of_what_is_no_number_is_seen(monkeypatch):
     planted = lambda *args: output.certified_norms(*args)  # a program of its own
     monkeypatch.setattr(base_pass, "_finish", jax.jit(planted, static_argnums=1))
     assert missed(config, scaled, ("base",))["base"]
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "num_layers"),
+    [
+        *(
+            (name, factor, 2)
+            for name in ("embedding", "attention.value", "ffn.w2")
+            for factor in (1e-155, 1e-290)
+        ),
+        # Of three layers not one row of the second is its base's.
+        ("embedding", 1e-155, 3),
+    ],
+)
+def test_numbers_whose_squares_underflow_are_bounded(name, factor, num_layers):
+    """Of every layer at once."""
+    config, tensors = drawn(num_layers, "none", False)
+    for key in [x for x in tensors if x.endswith(name)]:
+        tensors[key] = tensors[key] * factor
+    assert not any(missed(config, tensors).values())
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [1e160, 1e308])
+def test_of_numbers_that_overflow_this_input_certifies_nothing(size, method):
+    config, tensors = drawn(2, "none", False)
+    tensors["embedding"] *= size / np.abs(tensors["embedding"]).max()
+    found = certify_influence(build_model(config, tensors), SHORT, method=method)
+    assert np.isposinf(found.input_upper).sum() == found.substitutions == 4
+    # The closed form is a number as long as it is below 10^308.
+    assert np.isposinf(found.max_upper) == (size == 1e308)
+    assert found.uncertified == (4 if size == 1e308 else 0)
+
+
+def test_nothing_is_certified_behind_a_gelu_whose_exponential_overflows():
+    config, tensors = drawn(2, "none", False, activation="gelu")
+    tensors["layers.0.ffn.b1"][:] = -1e300
+    found = certify_influence(build_model(config, tensors), SHORT)
+    assert found.max_upper == np.inf

@@ -15,12 +15,12 @@ from bounds.influence import compute_influence
 from bounds.influence.build import build_request
 from bounds.lemma5.certificate import Certificate, certify, certify_influence
 from bounds.lemma5.certificate.certify import bound_all_inputs
-from tests.architecture import small_model, with_architecture
+from tests.architecture import small_model, with_attention
 from tests.bounds.influence.models import scaled_weights
 from tests.bounds.lemma5.certificate.one_layer import build, draw_tokens
 from tests.written import written
 
-quick = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def family(num_layers, scale=0.5, attention=0.5) -> Any:
@@ -43,7 +43,6 @@ def ratios(model, tokens, positions, method="centred"):
     return found.position_upper[positions] / exact.position_upper[positions]
 
 
-@quick
 def test_one_layer_is_exact():
     model, tokens = family(1), draw_tokens(256, 2)
     exact = compute_influence(model, tokens, method="incremental")
@@ -54,7 +53,6 @@ def test_one_layer_is_exact():
     assert (found.kind, exact.kind) == ("certified", "exact")
 
 
-@quick
 @pytest.mark.parametrize(
     "layer_norm", ["none", pytest.param("pre", marks=pytest.mark.slow)]
 )
@@ -102,7 +100,6 @@ def test_certificates_shrink_like_one_over_n(num_layers, method):
     assert -1.05 <= slope <= -0.95
 
 
-@quick
 def test_the_question_is_answered_as_asked():
     model, tokens = build({"num_layers": 3, "mask": "future"}), draw_tokens(8)
     found = certify_influence(
@@ -137,33 +134,17 @@ def cancelling_heads(size):
     """One layer whose two heads write opposite values of a given size."""
     model = build({"num_layers": 1, "position": None})
     attention = model.layers[0].attention
-    v, o = attention.value, attention.output
-    value = v.at[1].set(v[0]) * size
-    output = o.at[:, 2:].set(-o[:, :2])
-    bias = (
-        None
-        if attention.value_bias is None
-        else attention.value_bias.at[1].set(attention.value_bias[0])
-    )
-    attention = dataclasses.replace(
-        attention,
-        value=value,
-        output=output,
-        value_bias=bias,
-        query=attention.query.at[1].set(attention.query[0]),
-        key=attention.key.at[1].set(attention.key[0]),
-        query_bias=attention.query_bias.at[1].set(attention.query_bias[0]),
-        key_bias=attention.key_bias.at[1].set(attention.key_bias[0]),
-    )
+    names = ("query", "key", "value", "query_bias", "key_bias", "value_bias")
+    parts = {x: getattr(attention, x) for x in names}
+    parts = {name: x.at[1].set(x[0]) for name, x in parts.items()}
     # Rounded apart, so that the heads do not cancel to the last bit.
-    attention = dataclasses.replace(
-        attention, value=attention.value.at[1].multiply(1 + 2.0**-40)
+    parts["value"] = (size * parts["value"]).at[1].multiply(1 + 2.0**-40)
+    output = attention.output
+    return with_attention(
+        model, {**parts, "output": output.at[:, 2:].set(-output[:, :2])}
     )
-    layer = dataclasses.replace(model.layers[0], attention=attention)
-    return dataclasses.replace(model, layers=(layer,))
 
 
-@quick
 @pytest.mark.parametrize("size", [1.0, 1e6])
 def test_terms_that_cancel_are_followed(size):
     """The influence is 2^-40 of what each head contributes, and still held closely."""
@@ -184,7 +165,6 @@ def test_hard_weightings_are_refused():
         certify_influence(model, draw_tokens(4))
 
 
-@quick
 def test_a_layer_norm_without_epsilon_is_refused_where_a_radius_meets_it():
     case = {"layer_norm": "pre", "layer_norm_epsilon": 0.0}
     for options in ({"num_layers": 2}, {"num_layers": 1, "method": "base"}):
@@ -217,11 +197,7 @@ TOKENS = np.array([0, 1, 1, 0, 1, 0, 2])
 
 
 def scaled_model(scale=1.0, **changed):
-    shape = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 8, "vocab_size": 3}
-    shape |= {"mask": "future", "dtype": "float64", "scale": scale}
-    return jm.random_transformer(
-        jax.random.key(0), **with_architecture(**(shape | changed))
-    )
+    return build({"mask": "future", "scale": scale, "num_classes": None, **changed})
 
 
 def closed_form(model, **asked):
@@ -242,7 +218,6 @@ CASES = [
 ]
 
 
-@quick
 @pytest.mark.parametrize(("scale", "mask", "target", "method"), CASES)
 def test_the_smaller_of_both_is_at_least_the_influence(scale, mask, target, method):
     model = scaled_model(scale, mask=mask, num_classes=2)
@@ -267,7 +242,6 @@ def test_the_smaller_of_both_is_at_least_the_influence(scale, mask, target, meth
         assert found.max_upper < np.inf
 
 
-@quick
 def test_what_the_maximum_rests_on_is_among_source_and_hypotheses():
     small, large = (
         bounds.certify_influence(scaled_model(scale), TOKENS) for scale in (0.5, 1e4)
@@ -279,7 +253,6 @@ def test_what_the_maximum_rests_on_is_among_source_and_hypotheses():
     assert large.kind == "certified"
 
 
-@quick
 def test_a_symbol_that_is_not_substitutable_has_the_input_alone():
     """D of the closed form is the largest distance among `substitutable`."""
     model = scaled_model(1e4)
@@ -293,7 +266,6 @@ def test_a_symbol_that_is_not_substitutable_has_the_input_alone():
     assert bounded[asked & (np.arange(3) < 2) & ~two[:, None]].all()
 
 
-@quick
 def test_where_closed_forms_are_refused_or_too_costly_the_input_stands_alone(
     monkeypatch,
 ):
@@ -308,7 +280,6 @@ def test_where_closed_forms_are_refused_or_too_costly_the_input_stands_alone(
     assert found.max_upper == np.inf
 
 
-@quick
 def test_a_closed_form_that_is_too_small_is_noticed(monkeypatch):
     """Planted: a thousandth of the bound."""
     model = scaled_model(1e4)
@@ -328,7 +299,6 @@ def test_a_closed_form_that_is_too_small_is_noticed(monkeypatch):
     assert not holds()
 
 
-@quick
 def test_float32_models_are_bounded_as_the_same_real_numbers():
     single = scaled_model(1e4, dtype="float32")
     double = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), single)

@@ -28,6 +28,8 @@ from tests.bounds.lemma5.certificate.one_layer import (
 )
 from tests.bounds.lemma5.certificate.plain_lemma import PlainLayer, row_radius
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 CASES: list[dict[str, Any]] = [
     {"mask": "none", "score": "scaled_dot_product"},
     {"mask": "strict_future", "score": "additive"},
@@ -48,7 +50,6 @@ SHARED = [
 ]
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("case", SHARED, ids=name)
 def test_the_radii_hold_every_change_within_them(case):
     """The change of true rows, of which the computed ones are only near."""
@@ -78,7 +79,6 @@ def test_the_radii_hold_every_change_within_them(case):
                 assert bounded.holds(change, slot, "many").all()
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("case", CASES[:3], ids=name)
 def test_the_radii_are_those_of_the_plain_lemma(case):
     layer = draw_layer(case)
@@ -141,7 +141,6 @@ def without_flips(monkeypatch):
     monkeypatch.setattr(pointwise, "slope_strays", planted)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("weights", "row", "coordinate", "plant"),
     [
@@ -185,7 +184,25 @@ ASKING = {(6, 0): 1.0, **VALUES}
 BOTH = ("one", "many")
 
 
-@pytest.mark.usefixtures("quick_compilation")
+def assert_needed(weights, rows, off, distance, moves, needed, kernels, idle=()):
+    """Without the needed radii of the base, a change of a base that is off is outside.
+
+    `moves` are the change [n, d], and the centres and radii that are given for it.
+    """
+    layer, base, known = hand_made(**weights), np.zeros((N, D)), np.zeros(N)
+    for at, value in rows.items():
+        base[at] = value
+    true, (change, *given) = base.copy(), moves
+    true[off] += distance
+    known[off[0]] = abs(distance)
+    change = output_change(layer, true, change)
+    whole = Bounded(layer, base, *given, known=known, without=idle)
+    broken = Bounded(layer, base, *given, known=known, without=[*idle, *needed])
+    for which in kernels:
+        assert whole.holds(change, 0, which)[6]
+        assert not broken.holds(change, 0, which)[6]
+
+
 @pytest.mark.parametrize(
     ("weights", "rows", "off", "move", "needed", "kernels"),
     [
@@ -209,23 +226,13 @@ BOTH = ("one", "many")
 )
 def test_every_radius_of_the_base_is_needed(weights, rows, off, move, needed, kernels):
     """A true base is off in one coordinate of a row; a row moves along another."""
-    layer, slot, kink = hand_made(**weights), 0, off[1] == 3
-    base, known, centre = np.zeros((N, D)), np.zeros(N), np.zeros((N, D, 4))
-    for at, value in rows.items():
-        base[at] = value
-    true = base.copy()
-    true[off] += -0.02 if kink else 0.02
-    known[off[0]], centre[*move, slot] = 0.02, 0.01 if kink else 1.0
-    change = output_change(layer, true, centre[:, :, slot])
-    given = layer, base, centre, np.zeros((N, len(POSITIONS)))
-    whole = Bounded(*given, known=known)
-    broken = Bounded(*given, known=known, without=needed)
-    for which in kernels:
-        assert whole.holds(change, slot, which)[6]
-        assert not broken.holds(change, slot, which)[6]
+    kink, centre = off[1] == 3, np.zeros((N, D, len(POSITIONS)))
+    centre[*move, 0] = 0.01 if kink else 1.0
+    moves = centre[:, :, 0], centre, np.zeros((N, len(POSITIONS)))
+    distance = -0.02 if kink else 0.02
+    assert_needed(weights, rows, off, distance, moves, needed, kernels)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("weights", "rows", "off", "move", "needed"),
     [
@@ -239,20 +246,10 @@ def test_every_radius_of_the_base_is_needed(weights, rows, off, move, needed, ke
 )
 def test_radii_are_carried_by_the_true_base(weights, rows, off, move, needed):
     """A row is off by its radius, at a true base that is off too."""
-    layer, slot = hand_made(**weights), 0
-    base, known, radius = np.zeros((N, D)), np.zeros(N), np.zeros((N, 4))
-    for at, value in rows.items():
-        base[at] = value
-    true, error = base.copy(), np.zeros((N, D))
+    error, radius = np.zeros((N, D)), np.zeros((N, len(POSITIONS)))
+    error[move] = radius[move[0], 0] = 0.01
+    moves = error, np.zeros((N, D, len(POSITIONS))), radius
     distance = 0.02 if "block" in weights else 0.1
-    true[off] += distance
-    known[off[0]], radius[move[0], slot], error[move] = distance, 0.01, 0.01
-    change = output_change(layer, true, error)
-    given = layer, base, np.zeros((N, D, 4)), radius
     # What the values and keys are off by is idle here; it would cover the rest.
     idle = ["value", "spread", "key", "slope"]
-    whole = Bounded(*given, known=known, without=idle)
-    broken = Bounded(*given, known=known, without=[*idle, *needed])
-    for which in BOTH:
-        assert whole.holds(change, slot, which)[6]
-        assert not broken.holds(change, slot, which)[6]
+    assert_needed(weights, rows, off, distance, moves, needed, BOTH, idle)

@@ -52,6 +52,8 @@ from tests.bounds.lemma5.certificate.one_layer import (
     post,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 EVERY = jnp.arange(N, dtype=jnp.int32)
 NOTHING = jnp.zeros(1)
 STILL = jnp.zeros((1, N))
@@ -85,7 +87,6 @@ def carried(layer, row, radius, read=0.0):
     return float(found[0])
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_the_cap_of_a_last_norm_is_twice_its_scale():
     layer, scale = post(50.0), 50.0
     apart = np.linalg.norm(output(layer, -ROW) - output(layer, ROW))
@@ -94,7 +95,6 @@ def test_the_cap_of_a_last_norm_is_twice_its_scale():
     assert carried(layer, ROW, 1e9) <= 1.01 * apart
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_the_whole_jacobian_is_taken_along_the_whole_radius():
     layer, across = post(1.0), np.array([1.0, 1.0, -4.0, 2.0])
     row, step = 1e3 * ROW, 10 * across / np.linalg.norm(across)
@@ -102,7 +102,6 @@ def test_the_whole_jacobian_is_taken_along_the_whole_radius():
     assert moved <= carried(layer, row, 10.0) <= 1.1 * moved
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_a_neuron_that_rounding_may_have_switched_on_carries_the_radius():
     """It reads -1, up to a rounding of 2: then a step of 0.1 is written five times."""
     first = np.zeros((draw_layer({}).feed_forward.w1.shape[0], D))
@@ -198,7 +197,6 @@ def sums_of_others(layer, constants, rows, radius, query_size):
     return [x[0, :, 0] for x in found[:2]]
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_a_value_at_the_mean_is_off_the_mean_of_the_others():
     """Equal weights, the mean 0 by column i alone: a key at value 0 moves the others."""
     layer = one_head(0.0, 2.0, [0.0, 1.0, 0.0, 0.0], 1.0)
@@ -210,7 +208,6 @@ def test_a_value_at_the_mean_is_off_the_mean_of_the_others():
     assert (remainder[1:] <= 1.1 * exact).all()
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_what_true_scores_move_a_change_by_is_attained():
     """One key of a small weight, its value 1, the others' -1: it grows by e^x."""
     steep, move, off = 1e6, 8.0, 0.01
@@ -248,7 +245,6 @@ def test_what_true_scores_move_a_change_by_is_attained():
     assert exact * (1 - 1e-9) <= float(found[0, 0]) <= 1.01 * exact
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_keys_that_move_meet_queries_that_moved():
     """Queries are 0 and move by s: their scores move by s times the key's change."""
     layer = one_head(1.0, 0.0, [0.0, 1.0, 0.0, 0.0], 1.0)
@@ -261,7 +257,6 @@ def test_keys_that_move_meet_queries_that_moved():
     assert (slack[1:] <= 1.1 * exact).all()
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_a_key_change_that_cancels_is_met_by_the_query_with_its_rounding():
     """W_K x = 0 as 1 - 1: rounded by a tenth of its terms, times a query off by 3."""
     layer = one_head(0.0, 1.0, [1.0, -1.0, 0.0, 0.0], 1.0)
@@ -307,7 +302,6 @@ def attained(keys, values, moves):
     return np.linalg.norm(change[SEEING] - found) / radius
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("keys", "values", "moves", "least"),
     [
@@ -360,7 +354,6 @@ def normalised(row):
 AFTER = normalised(ALONG + 0.5 * ACROSS)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("layer_norm", "written", "base", "moved"),
     [
