@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_models as jm
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 
 MASKS = ("none", "future", "past", "strict_future", "strict_past")
 TIES = ("leftmost_hard", "rightmost_hard")
@@ -20,10 +20,6 @@ def random_model(seed, *, integer=True, spread=1.0, **options):
     """Draw a model; integer weights are small, so that many scores tie."""
     options = {
         "num_layers": 2,
-        "num_heads": 1,
-        "d_model": 4,
-        "d_ff": 4,
-        "vocab_size": 2,
         "weighting": "leftmost_hard",
         "score": "dot_product",
         "position": "table",
@@ -31,7 +27,7 @@ def random_model(seed, *, integer=True, spread=1.0, **options):
         "dtype": "float64",
         **options,
     }
-    model = jm.random_transformer(jax.random.key(seed), **with_architecture(**options))
+    model = small_model(seed, **options)
     if not integer:
         return model
     # Table rows of position are coarser than the symbols, so that symbols matter.

@@ -1,5 +1,6 @@
 """The independent checker accepts what enumeration certifies, of any hard attention."""
 
+import dataclasses
 import itertools
 
 import jax.numpy as jnp
@@ -9,11 +10,11 @@ import pytest
 import jax_models as jm
 from bounds.restriction import find_counterexample
 from bounds.restriction.checker import check_certificate, check_runs
-from bounds.restriction.checking.claim import FREE, Claim
+from bounds.restriction.checking.claim import decode_claim
 from bounds.restriction.checking.enclosure import Enclosure
 from bounds.restriction.checking.tables import Refuted
 from jax_models.model.mask import MASKS
-from tests.architecture import small_model, with_attention
+from tests.architecture import with_attention
 from tests.bounds.restriction.drawn_models import HARD, integer_model, real_model
 from tests.bounds.restriction.enumerated import certified, changed, is_true
 
@@ -129,48 +130,31 @@ def test_says_where_the_output_is_read_if_that_is_not_at_the_end():
 
 
 @pytest.fixture(scope="module")
-def model():
-    """Without layers: the output is the embedding of the query's token."""
-    return small_model(num_layers=0, dtype="float64")
+def claim():
+    return decode_claim(certified(integer_model(0), 0)[1])
 
 
-def claim(output):
-    return Claim(
-        num_layers=0,
-        heads=(),
-        ties=(),
-        masks=(),
-        model_digest="",
-        symbols=(0, 1),
-        rho=(FREE, 0),
-        query=1,
-        mode="floating",
-        layers=(),
-        output=tuple(output.tolist()),
-        pair=None,
-        language=None,
-        members=None,
-        free=1,
-        log2_misclassified=None,
-    )
+def check_output(claim, off, radius):
+    """Check runs of the claim's model against an output this far off it."""
+    centre = np.array(claim.output)
+    found = Enclosure(centre, np.full(len(centre), radius))
+    claimed = dataclasses.replace(claim, output=tuple(centre + off))
+    check_runs(integer_model(0), found, claimed)
 
 
 @pytest.mark.parametrize("off", [0.0, 0.9, 1.9, -1.9])
-def test_a_run_may_be_two_radii_from_the_output(model, off):
+def test_a_run_may_be_two_radii_from_the_output(claim, off):
     """Both are within one of the centre."""
-    ran = np.asarray(jm.apply(model, np.array([0, 0], np.int32)))[1]
-    found = Enclosure(ran, np.full(4, RADIUS))
-    check_runs(model, found, claim(ran + off * RADIUS))
+    check_output(claim, off * RADIUS, RADIUS)
 
 
 @pytest.mark.parametrize("off", [2.1, -2.1, 100.0, np.inf])
 @pytest.mark.parametrize("coordinate", [0, 2])
-def test_a_run_that_is_further_off_refutes_the_output(model, off, coordinate):
-    ran = np.asarray(jm.apply(model, np.array([0, 0], np.int32)))[1]
-    output = ran.copy()
-    output[coordinate] += off * RADIUS
+def test_a_run_that_is_further_off_refutes_the_output(claim, off, coordinate):
+    away = np.zeros(4)
+    away[coordinate] = off * RADIUS
     with pytest.raises(Refuted, match=f"coordinate {coordinate} is"):
-        check_runs(model, Enclosure(ran, np.full(4, RADIUS)), claim(output))
+        check_output(claim, away, RADIUS)
     # Exact numbers are equal or wrong.
     with pytest.raises(Refuted):
-        check_runs(model, Enclosure.exactly(ran), claim(ran + 1e-12))
+        check_output(claim, 1e-12, 0.0)

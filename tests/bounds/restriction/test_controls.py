@@ -9,8 +9,6 @@ from bounds.restriction import (
     find_counterexample,
     find_restriction,
 )
-from bounds.restriction.analysis import PartialInput
-from bounds.restriction.search import alter, draw
 from jax_models.languages import ones_automaton, threshold_automaton
 from tests.bounds.restriction.drawn_models import is_constant, random_model
 
@@ -129,15 +127,3 @@ def test_alteration_closes_what_the_greedy_search_closes():
         found = find_restriction(model, 8, method="alteration")
         assert found.method == "alteration"
         assert is_constant(model, found.rho, 7)
-
-
-def test_a_draw_fixes_about_the_share_that_it_is_told_and_nothing_else():
-    given = PartialInput(np.where(np.arange(2000) % 2, -1, 1).astype(np.int32))
-    drawn = draw(given, 0.25, np.random.default_rng(0))
-    assert (drawn.tokens[::2] == 1).all()
-    # 250 of 1000 with deviation 14.
-    assert 180 < 1000 - len(drawn.free) < 320
-    everything = alter(
-        random_model(0), 7, PartialInput(np.full(8, -1, np.int32)), (3,), 0, draws=2
-    )
-    assert is_constant(random_model(0), everything.tokens, 7)

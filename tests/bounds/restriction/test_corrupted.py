@@ -17,11 +17,9 @@ from bounds.restriction.checking import layer as checked_layer
 from tests.bounds.restriction.drawn_models import HARD, integer_model, real_model
 from tests.bounds.restriction.enumerated import (
     TIES,
-    Enumeration,
     certified,
     changed,
     is_true,
-    make_certificate,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -90,17 +88,6 @@ def test_the_removals_notice_a_checker_that_takes_the_wrong_side_of_ties(
     ]
     honest = [rejected(*cases["leftmost_hard", seed]) for seed in SEEDS]
     assert any(accepted) or any(honest)
-
-
-def test_the_removals_notice_a_checker_that_looks_at_no_position(cases, monkeypatch):
-    monkeypatch.setattr(
-        "bounds.restriction.checking.layer.check_possible", lambda *given: None
-    )
-    assert any(
-        was_attended and not rejected(cases["leftmost_hard", seed][0], mutant)
-        for seed in SEEDS
-        for mutant, was_attended in removals(*cases["leftmost_hard", seed])
-    )
 
 
 @pytest.mark.parametrize("weighting", HARD)
@@ -281,47 +268,6 @@ def test_symbols_that_are_embedded_alike_may_be_one_row_or_two():
     assert not rejected(enumeration, certificate)
     certificate["layers"][0]["2"]["heads"][0] *= 2
     assert rejected(enumeration, certificate)
-
-
-@pytest.mark.parametrize(
-    ("name", "length"), [("average_parity", 5), ("hard_parity", 4)]
-)
-def test_no_free_bit_is_granted_to_a_model_that_computes_parity(name, length):
-    model = jm.build_preset(name, dtype="float64")
-    enumeration = Enumeration(model, length)
-    query = length - 1
-    for free in range(length):
-        rho = [0] * length
-        rho[free] = -1
-        # Claims as lax as they can be: everything is possible.
-        lax = {"poss": list(range(length)), "witness": query}
-        tables = [[free == i for i in range(length)]]
-        layers = []
-        for depth in range(len(model.layers)):
-            top = depth == len(model.layers) - 1
-            listed = [query] if top else range(length)
-            rows = [2 ** tables[-1][i] for i in listed]
-            layers.append(
-                {
-                    str(i): {"deps": [] if top else [free], "heads": [[lax] * count]}
-                    for i, count in zip(listed, rows, strict=True)
-                }
-            )
-            tables.append([True] * length)
-        certificate = make_certificate(enumeration, [0] * length, query)
-        forged = changed(
-            certificate,
-            rho=rho,
-            free=1,
-            layers=layers,
-            language="parity",
-            pair=[[0] * length, [int(i == free) for i in range(length)]],
-            members=[True, False],
-            log2_misclassified=0,
-        )
-        found = check_certificate(model, forged)
-        assert not found.accepted
-        assert "is not a function of its deps [] alone" in found.reasons[0]
 
 
 def test_inexact_numbers_are_not_called_exact():
