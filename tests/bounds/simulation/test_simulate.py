@@ -14,8 +14,7 @@ from bounds.simulation.certificate import certified_error
 from bounds.simulation.compute import break_ties, needs_tie_breaking
 from bounds.simulation.measure import measure_hard_model
 from bounds.simulation.result import final_activations, tempered_twin
-from jax_models.model.reweight import with_weighting
-from tests.architecture import with_attention
+from tests.architecture import small_model, with_attention
 from tests.bounds.simulation.networks import (
     INPUTS,
     draw_layer,
@@ -178,54 +177,22 @@ def test_without_a_certificate_the_twin_has_no_temperature_of_its_own(of_two_inp
     assert found.twin(0.5).layers[0].attention.weighting.name == "softmax"
 
 
-def soft(model):
-    return with_weighting(model, "softmax")
-
-
-def changed(model, **fields):
-    layer = dataclasses.replace(model.layers[0], **fields)
-    return dataclasses.replace(model, layers=(layer, *model.layers[1:]))
-
-
-def concatenated(model):
-    """Its first layer with heads beside the row: what leaves them has no matrix."""
-    layer = model.layers[0]
-    heads, width, _ = layer.attention.value.shape
-    beside = jnp.zeros((layer.feed_forward.w1.shape[0], heads * width))
-    wide = jnp.concatenate([layer.feed_forward.w1, beside], axis=1)
-    return changed(
-        model,
-        combine="concat",
-        attention=dataclasses.replace(layer.attention, output=None, output_bias=None),
-        feed_forward=dataclasses.replace(layer.feed_forward, w1=wide),
-    )
-
-
-NORM = jm.LayerNorm(jnp.ones(4), jnp.zeros(4))
-
-
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("options", "complaint"),
     [
-        (soft, "layers.0 has softmax attention"),
-        (lambda m: dataclasses.replace(m, final_norm=NORM), "final_norm"),
-        (
-            lambda m: changed(m, layer_norm="pre", norm1=NORM, norm2=NORM),
-            "layers.0 has a LayerNorm",
-        ),
-        (concatenated, "layers.0 concatenates"),
-        (lambda m: dataclasses.replace(m, layers=()), "no layers"),
-        (
-            lambda m: with_attention(
-                m, {"score": "additive", "score_vector": jnp.ones((2, 3))}
-            ),
-            "layers.0 has additive scores",
-        ),
+        ({"weighting": "softmax"}, "layers.0 has softmax attention"),
+        ({"final_norm": True}, "final_norm"),
+        ({"layer_norm": "pre"}, "layers.0 has a LayerNorm"),
+        ({"combine": "concat"}, "layers.0 concatenates"),
+        ({"num_layers": 0}, "no layers"),
+        ({"score": "additive"}, "layers.0 has additive scores"),
     ],
+    ids=str,
 )
-def test_what_is_not_proved_is_refused(change, complaint):
+def test_what_is_not_proved_is_refused(options, complaint):
+    options = {"weighting": "average_hard", "dtype": "float64", **options}
     with pytest.raises(jm.InputError, match=complaint):
-        simulate(change(random_model(0)), 4)
+        simulate(small_model(**options), 4)
 
 
 def test_an_error_that_makes_no_sense_is_refused():
