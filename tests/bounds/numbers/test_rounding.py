@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jax_models as jm
 from benchmarks import reference
 from bounds.influence import compute_influence
 from bounds.numbers import interval
@@ -24,9 +23,10 @@ from bounds.numbers.rounding import (
     tiled_summation,
     unit_roundoff,
 )
-from tests.architecture import with_attention
-from tests.bounds.influence.models import scaled_weights
+from tests.architecture import small_model, with_attention
 from tests.written import written
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 SIZES = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 6, "vocab_size": 2}
 
@@ -48,8 +48,7 @@ def beyond(model, tokens, method) -> float:
 
 
 def draw(seed=0, **options):
-    options = {**SIZES, "dtype": "float64", **options}
-    return jm.random_transformer(jax.random.key(seed), **options)
+    return small_model(seed, **{**SIZES, "dtype": "float64", **options})
 
 
 def shapes(**options):
@@ -99,49 +98,6 @@ def test_a_sum_in_tiles_is_as_deep_as_counted_by_hand():
     assert found == [(1, 7), (2, 8), (25, 49), (775, 1555)]
 
 
-@pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("method", ["incremental", "exhaustive"])
-@pytest.mark.parametrize(
-    ("dtype", "layer_norm"),
-    # The test of an offset below holds float64 without layer norm to the same.
-    [("float32", "post"), pytest.param("float64", "none", marks=pytest.mark.slow)],
-)
-def test_the_radius_holds_the_exact_influence(dtype, layer_norm, method):
-    model = draw(dtype=dtype, layer_norm=layer_norm, mask="future")
-    tokens = [0, 1, 1, 0, 1, 0]
-    lower, upper, exact = compared(model, tokens, method, include_query=True)
-    assert (lower <= exact).all()
-    assert (exact <= upper).all()
-    # Not so wide as to hold anything.
-    widest = 1e-2 if dtype == "float32" else 1e-10
-    assert ((upper - lower) / 2 / exact.astype(float)).max() < widest
-
-
-def peaked(num_layers, position=None, seed=0):
-    """Peaked attention to one symbol of many: replacing one of them moves a last bit."""
-    options = {"num_layers": num_layers, "position": position, "mask": "none"}
-    return scaled_weights(draw(seed, **options), query=100.0, query_bias=100.0)
-
-
-MANY = [0, 1, 1, 0, 1, 0, 0, 1]
-
-
-@pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize(
-    ("model", "method"),
-    [
-        (peaked(1), "incremental"),
-        (peaked(1, jm.Sinusoidal(scale=1e-6)), "incremental"),
-        (peaked(2), "incremental"),
-        (peaked(2), "lumped"),
-        (peaked(3, seed=9), "lumped"),
-    ],
-    ids=["one layer", "nearly equal", "two layers", "two lumped", "three lumped"],
-)
-def test_the_radius_holds_what_equal_columns_leave(model, method):
-    assert beyond(model, MANY, method) <= 0
-
-
 # Numbers whose sums round in any order.
 ROOTS = 1e5 * np.sqrt([2, 3, 5, 7, 11, 13])
 
@@ -177,7 +133,6 @@ def averaging(values, num_layers):
 BOTH = ["incremental", pytest.param("lumped", marks=pytest.mark.slow)]
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("method", BOTH)
 @pytest.mark.parametrize(
     ("values", "num_layers"),
@@ -197,7 +152,6 @@ def test_the_radius_holds_what_a_hard_mean_rounds(values, num_layers, method):
     assert beyond(model, tokens, method) <= 0
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("method", BOTH)
 @pytest.mark.parametrize("bias", ["value_bias", "output_bias"])
 def test_the_radius_holds_what_cancels_in_rows(bias, method):
@@ -234,7 +188,6 @@ def test_gamma_bounds_a_sum_that_loses_all_it_can():
     assert lost <= bound <= lost * (1 + 3 * count * u)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("method", "num_layers"),
     [
