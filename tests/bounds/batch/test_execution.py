@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import signal
 import time
 from functools import partial
 
@@ -127,23 +126,6 @@ def cluster():
     pytest.importorskip("distributed")
     with open_cluster(2, None) as client:
         yield client
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # what Dask's own processes warn of
-def test_the_cells_of_a_killed_worker_are_run_by_another(slow, expected, cluster):
-    workers = cluster.run(os.getpid)
-    assert len(workers) == 2
-
-    found = {}
-    for cell, outcome in submit_cells(cluster, slow):
-        assert key_of(cell) not in found
-        found[key_of(cell)] = came_of(outcome)
-        assert outcome.origin is None or outcome.origin.device.startswith("cpu")
-        if len(found) == 5:
-            os.kill(next(iter(workers.values())), signal.SIGKILL)
-    assert set(cluster.run(os.getpid).values()) != set(workers.values())
-    assert found == expected
 
 
 @pytest.mark.slow

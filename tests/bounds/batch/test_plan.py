@@ -34,11 +34,6 @@ def test_cells_run_by_length_and_equal_ones_as_they_were_swept():
     assert order == [f"index={k}" for k in (5, 4, 0, 1, 2, 3)]
 
 
-def test_a_finished_sweep_has_nothing_to_list():
-    rows = Table(tuple(row(cell, "done") for cell in CELLS))
-    assert describe_plan(CELLS, rows)[0] == "0 of 90 cells to run"
-
-
 def test_of_a_long_plan_both_ends_are_listed():
     *lines, told = describe_plan(CELLS, Table(()))
     assert len(lines) == MOST_LINES + 1

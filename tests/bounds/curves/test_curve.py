@@ -1,7 +1,5 @@
 """A bound curve has one row per length: the largest of the inputs there."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -155,13 +153,3 @@ def test_a_label_names_weighting_and_temperature(model):
     assert weighting_label(model) == "softmax"
     assert weighting_label(with_weighting(model, "average_hard")) == "average_hard"
     assert weighting_label(with_temperature(model, log)) == "softmax@inverse_log:2"
-
-
-def test_labels_tell_weightings_and_temperatures_apart(model):
-    schedules = [None, *map(jm.ConstantTemperature, (0.5, 2.0))]
-    schedules += [jm.PowerTemperature(1.0, 0.5), jm.InverseLogTemperature(1.0)]
-    labels = {
-        weighting_label(with_temperature(with_weighting(model, name), schedule))
-        for name, schedule in itertools.product(jm.WEIGHTINGS, schedules)
-    }
-    assert len(labels) == len(jm.WEIGHTINGS) * len(schedules)

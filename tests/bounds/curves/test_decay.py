@@ -61,16 +61,6 @@ def test_the_standard_error_covers_the_truth_as_often_as_it_should(scatter):
     assert 0.86 < covered / 400 < (0.99 if scatter == "of inputs" else 0.96)
 
 
-def test_more_inputs_of_a_length_are_no_more_lengths():
-    """Values that repeat leave the error where it was."""
-    bent = 3.0 * LENGTHS**-0.7 * np.exp(0.3 * np.cos(LENGTHS))
-    once, often = (
-        fit_decay(np.repeat(LENGTHS, m), np.repeat(bent, m)) for m in (1, 100)
-    )
-    assert often.standard_error == pytest.approx(once.standard_error, rel=1e-9)
-    assert often.exponent == pytest.approx(once.exponent, rel=1e-12)
-
-
 def test_means_on_a_line_by_chance_have_the_error_of_their_inputs():
     lengths = np.repeat(LENGTHS, 2)
     values = np.exp(np.tile([0.5, -0.5], len(LENGTHS))) / lengths

@@ -2,13 +2,12 @@
 
 from fractions import Fraction
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jax_models as jm
 from jax_models.languages import DyckSource, ParitySource
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 
 P = Fraction(3, 8)  # which a float holds exactly
 SOURCES = {"parity": ParitySource(float(P)), "dyck2": DyckSource(float(P))}
@@ -17,17 +16,8 @@ SOURCES = {"parity": ParitySource(float(P)), "dyck2": DyckSource(float(P))}
 def random_model(source, seed=0, **options):
     """Returns a small random transformer for a source, an end token included."""
     options = {"mask": "future", "num_layers": 1, "dtype": "float64", **options}
-    return jm.random_transformer(
-        jax.random.key(seed),
-        **with_architecture(
-            num_heads=2,
-            d_model=6,
-            d_ff=8,
-            vocab_size=len(source.symbols) + 1,
-            num_classes=source.num_classes,
-            **options,
-        ),
-    )
+    sizes = {"num_heads": 2, "d_model": 6, "d_ff": 8, "num_classes": source.num_classes}
+    return small_model(seed, vocab_size=len(source.symbols) + 1, **sizes, **options)
 
 
 def blind_model(source, length, reading):

@@ -24,7 +24,8 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def lines():
-    (axes,) = loss_figure(ROWS, (4, 8), 8, LEVELS).axes
+    missing = {"step": 3, "loss_4": None}
+    (axes,) = loss_figure([*ROWS, missing], (4, 8), 8, LEVELS).axes
     return {line.get_label(): line for line in axes.lines}
 
 

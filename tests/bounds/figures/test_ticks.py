@@ -20,26 +20,17 @@ def test_a_short_axis_has_labels_and_none_on_another(low, high, base):
     axes.plot([low, high], [low, high])
     label_logarithms(axes)
     figure.draw_without_rendering()
-    for axis, interval in (
-        (axes.xaxis, axes.get_xlim()),
-        (axes.yaxis, axes.get_ylim()),
+    for axis, (first, last), ends in (
+        (axes.xaxis, axes.get_xlim(), ("x0", "x1")),
+        (axes.yaxis, axes.get_ylim(), ("y0", "y1")),
     ):
         assert not any(label.get_text() for label in axis.get_minorticklabels())
-        places = [
-            x for x in axis.get_majorticklocs() if interval[0] <= x <= interval[1]
-        ]
-        assert len(places) >= 2
-        boxes = [
-            label.get_window_extent()
-            for x, label in zip(
-                axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True
-            )
-            if x in places and label.get_text()
-        ]
-        assert len(boxes) >= 2
-        across = axis is axes.xaxis
-        ends = sorted((b.x0, b.x1) if across else (b.y0, b.y1) for b in boxes)
-        assert all(a[1] < b[0] for a, b in itertools.pairwise(ends))
+        ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
+        shown = [t for at, t in ticks if first <= at <= last and t.get_text()]
+        assert len(shown) >= 2
+        boxes = [label.get_window_extent() for label in shown]
+        places = sorted([getattr(box, end) for end in ends] for box in boxes)
+        assert all(a[1] < b[0] for a, b in itertools.pairwise(places))
 
 
 def test_ticks_below_the_lowest_are_not_counted():
