@@ -143,6 +143,7 @@ def table(measured: Measured) -> str:
         {
             "L": lambda config, _: str(config["layers"]),
             "weighting": lambda config, _: config["weighting"],
+            "mask": lambda config, _: config["mask"],
             "n": lambda config, _: str(config["n"]),
             "type": lambda config, _: config["dtype"],
             "queries x": lambda config, _: str(config.get("query_factor", 1)),
@@ -175,7 +176,8 @@ def draw(measured: Measured) -> Any:
         weighting = f", {config['weighting']}" if several else ""
         factor = config.get("query_factor", 1)
         peaked = f", queries x {factor}" if factor > 1 else ""
-        return f"L = {config['layers']}, {config['dtype']}{weighting}{peaked}"
+        mask = f", {config['mask']}" if config["mask"] != "none" else ""
+        return f"L = {config['layers']}, {config['dtype']}{weighting}{mask}{peaked}"
 
     lines = {
         quantity: lines_by(

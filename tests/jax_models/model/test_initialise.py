@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
+from jax_models.model.initialise import gaussian_numbers
 from jax_models.model.relative import Alibi
 from jax_models.model.reweight import with_dtype, with_temperature, with_weighting
 from tests.architecture import with_architecture
@@ -51,6 +52,20 @@ def test_the_weights_depend_on_the_key_and_the_shapes_only(other):
     assert len(common) >= 15
     for name in common:
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1,), (2, 3, 90), (2**14 + 1,)], ids=str)
+def test_numbers_are_those_of_a_draw_of_their_shape(shape, dtype):
+    drawn = gaussian_numbers(KEY, shape, dtype, 0.3)
+    expected = jax.random.normal(KEY, shape, dtype) * 0.3
+    # Two programs: their compiler may put the same operations in other instructions.
+    np.testing.assert_allclose(drawn, expected, rtol=8 * np.finfo(dtype).eps)
+
+
+def test_another_key_gives_other_weights():
+    one, two = arrays(draw()), arrays(draw(jax.random.key(4)))
+    assert all((one[name] != two[name]).any() for name in one)
 
 
 def test_matrices_have_deviation_scale_over_root_fan_in():
