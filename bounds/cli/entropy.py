@@ -38,6 +38,7 @@ OF_MODEL: dict[str, Any] = {
     "used_if": lambda one: one.model is not None,
     "otherwise": "says how a model is measured; name one with --model",
 }
+OF_THEOREMS = ("parity", "dyck2")
 
 
 class EntropyOptions(Lengths, Computed, Stored, Figure):
@@ -49,7 +50,7 @@ class EntropyOptions(Lengths, Computed, Stored, Figure):
         "parity",
         "Whose prefixes: {words}, or an automaton's file (docs/notation.md), of which "
         "the floor is the optimum.",
-        *("parity", "dyck2"),
+        *OF_THEOREMS,
         file=True,
     )
     p: float = option(
@@ -70,7 +71,9 @@ class EntropyOptions(Lengths, Computed, Stored, Figure):
         "exact",
         "How far the model's log-odds move within a pair.",
         "bounds.entropy:CLOSENESS",
-        **OF_MODEL,
+        used_if=lambda one: one.model is not None and one.language in OF_THEOREMS,
+        otherwise="says how a model is measured on parity or dyck2; name one with "
+        "--model, or leave it out",
     )
     num_inputs: int = option(
         256, "Sampled prefixes at each length beyond 14.", least=2, **OF_MODEL
@@ -87,11 +90,6 @@ HOW_MEASURED = ("reading", "eps", "num_inputs", "seed")
 def plan(options: EntropyOptions) -> Work:
     """Work that computes the cross-entropies at every length."""
     source, language = read_source(options.language, options.p)
-    if language != options.language and options.eps != "exact":
-        raise jm.InputError(
-            f"--eps={options.eps} is of a floor above the optimum, and no theorem has one "
-            f"for the language of {options.language!r}; leave it out"
-        )
     key: dict[str, Any] = {"language": language, "p": options.p}
     compute: Callable[[int], dict[str, Any]] = partial(entropy_levels, source)
     form = LEVELS
