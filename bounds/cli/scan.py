@@ -9,6 +9,7 @@ continues where it stopped.
     --model=checkpoint --sequence=MKTAYIAK --rows=3 --out=results/mine
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from jax.sharding import Mesh
 import jax_models as jm
 from bounds.cli.parts import InParts
 from bounds.cli.scan_parts import (
+    MASKS,
     WORDS,
     AskedScan,
     FoundScan,
@@ -158,8 +160,8 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
     )
     first_residue: int = option(
         1,
-        "Number of the first residue in tables and figures of letters; special symbols do "
-        "not count.",
+        "Number of the first residue in tables and figures of letters; special symbols "
+        "other than a mask do not count.",
         least=-(10**6),
         most=10**6,
         key=False,
@@ -204,11 +206,15 @@ def plan(options: ScanOptions) -> Work:
     """Work that computes the changes by all substitutions, in parts of positions."""
 
     def parts(asked: AskedScan, mesh: Mesh | None) -> ScanParts:
-        found = ScanParts.plan(asked, mesh)
-        check_shape(options.figure, tuple(asked.axes(found.layout)))
-        if PAGE in options.figure_format:
-            open_plotly()
+        with _named_record(options, asked.record):
+            found = ScanParts.plan(asked, mesh)
+            check_shape(options.figure, tuple(asked.axes(found.layout)))
         return found
+
+    if PAGE in options.figure_format:
+        open_plotly()
+    if options.recipe in ONE_PASS:
+        check_shape(options.figure, ("position", "symbol"))
 
     def row(found: FoundScan) -> dict[str, Any]:
         named = {name: x for name, x in describe(found).items() if name != "record"}
@@ -228,6 +234,17 @@ def plan(options: ScanOptions) -> Work:
     ).work(options)
 
 
+@contextlib.contextmanager
+def _named_record(options: ScanOptions, record: str | None) -> Iterator[None]:
+    """Context in which an `InputError` begins with the file and the record."""
+    try:
+        yield
+    except jm.InputError as error:
+        if record is None:
+            raise
+        raise jm.InputError(f"{options.fasta}: record {record}: {error}") from error
+
+
 def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
     """Yields the request of each record of a FASTA file, or of the one input."""
     names = [] if "input" in options.given else record_names(options)
@@ -244,7 +261,8 @@ def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
             )
     first: Subject | None = None
     for at, name in enumerate(names):
-        asked = _ask(dataclasses.replace(options, input=at), first)
+        with _named_record(options, name):
+            asked = _ask(dataclasses.replace(options, input=at), first)
         first = first or asked.subject
         yield dataclasses.replace(asked, record=name)
 
@@ -304,7 +322,9 @@ def _named(found: FoundScan, first_residue: int) -> Named:
         special = special_symbols(asked.subject.model, asked.tokenizer)
         own = [name(x) for x in set(asked.tokens.tolist()) - set(special)]
         if all(len(x) == 1 for x in own):
-            name = Residues(name, asked.tokens, special, first_residue)
+            # A mask stands for a residue.
+            uncounted = tuple(x for x in special if name(x) not in MASKS)
+            name = Residues(name, asked.tokens, uncounted, first_residue)
     model = asked.subject.model  # a classifier's classes are no symbols
     return Named(found.result, name, asked.record, model.classes == model.vocab_size)
 
@@ -332,6 +352,8 @@ def _export(options: ScanOptions, found: Sequence[FoundScan]) -> Exports:
         files["top.csv"] = functools.partial(write_csv, columns=columns, rows=lines)
         report += map(top_line, lines)
     ambiguous = sum(one.ambiguous for one in found)
+    if len(found) > 1:
+        report.append("Arrays and figures are of one record: --input=K writes them")
     figure = None
     if len(found) == 1:
         quantity = quantity_of(unit_of(options.target), best.asked, scan)

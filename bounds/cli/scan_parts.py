@@ -163,6 +163,14 @@ def by_recipe(asked: AskedScan, named: str, **given: Any) -> AskedScan:
     if named == "masked_marginals" and words is not None:
         masks = [words.symbol(name) for name in MASKS if name in words.names]
         given["mask"] = masks[-1] if masks else None
+    if (
+        named == "masked_marginals"
+        and (given.get("mask"), model.token_dropout) == (None,) * 2
+    ):
+        raise jm.InputError(
+            f"--recipe={named}: no mask is known; name with --tokenizer a vocabulary "
+            f"that has {' or '.join(MASKS)}"
+        )
     if asked.symbols is not None:
         given["symbols"] = asked.symbols.ravel().tolist()
     plan = inspect.unwrap(getattr(recipes, named))

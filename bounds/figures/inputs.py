@@ -39,14 +39,18 @@ ACROSS, NAMED, NAMED_SYMBOLS = 128, 64, 32
 
 
 def influence_figure(
-    influences: Mapping[int, float], quantity: str, query: int | None
+    influences: Mapping[int, float],
+    quantity: str,
+    query: int | None,
+    places: str = "position (counted from 0)",
 ) -> "Figure":
     """Figure of the largest influence at each position, with a rule at the query."""
     x, y = np.array([*influences], int), np.array([*influences.values()], float)
     floor = floor_below(y)
-    shape = ("position (counted from 0)", 3.0, ("linear", "log"), floor)
+    shape = (places, 3.0, ("linear", "log"), floor)
     look = {"color": COLOURS[0], "marker": "o", "markersize": 3, "linestyle": "none"}
     with curves(quantity, *shape) as (figure, axes):
+        axes.locator_params("x", integer=True)
         axes.plot(x[y > 0], y[y > 0], **look)
         if floor is not None:
             axes.plot(x[y <= 0], floor + 0 * y[y <= 0], markerfacecolor="white", **look)
@@ -170,6 +174,11 @@ def scan_figure(
     label = largest_label(scan, quantity)
     sizes = dict(zip(scan.positions.tolist(), np.abs(view.values), strict=True))
     sizes = {position: y for position, y in sizes.items() if not np.isnan(y)}
+    if view.shape == "auto" and isinstance(name, Residues):
+        numbers = name.numbers
+        at = {number: sizes[p] for p in sizes if (number := numbers[p]) is not None}
+        row = None if row is None else numbers[row]
+        return influence_figure(at, label, row, place_noun(name))
     if view.shape == "auto":
         return influence_figure(sizes, label, row)
     return letter_figure(sizes, scan.tokens, name, label, row)
@@ -183,7 +192,8 @@ def _map(scan: Scan, view: View, quantity: str, name: Callable[[int], str]) -> "
         _name(axes.xaxis, scan.positions, scan.tokens, name)
         _name(axes.yaxis, view.columns, scan.tokens, name)
         edited = f"{place_noun(name)} that is {scan.edit}"
-        axes.set(xlabel=edited, ylabel="row that is watched")
+        watched = "residue" if isinstance(name, Residues) else "row"
+        axes.set(xlabel=edited, ylabel=f"{watched} that is watched")
     return figure
 
 

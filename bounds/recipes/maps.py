@@ -10,7 +10,7 @@ from bounds.influence.build import TableOptions
 from bounds.influence.scan import Frobenius, Scan
 from bounds.recipes.question import Recipe, Unit, letters_and_residues, recipe
 from jax_models import Transformer
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, expect_kind
 
 # Reduction of a categorical Jacobian: the tensor is symmetrised.
 PUBLISHED = Frobenius(symmetrize="tensor")
@@ -31,8 +31,8 @@ def dependency_map(
 
         max over s, t of |log odds_j(t | x with x_i := s) - log odds_j(t | x)|
 
-    for positions i and j, 0 for i = j. The odds are q / (1 - q), q the probabilities of
-    the symbols among themselves, epsilon added to each and normalised again.
+    for positions i and j, 0 for i = j. The odds are q / (1 - q): of the softmax over all
+    logits the probabilities of the symbols, epsilon added to each, normalised to 1.
 
     Args:
         model: a language model.
@@ -96,6 +96,7 @@ def categorical_jacobian(
         sequence motifs, 2024.
     """
     letters, at = letters_and_residues(model, tokens, symbols, positions)
+    expect_kind("reduce", reduce, Frobenius, "a norm of the centred tensor")
     table = TableOptions(at, letters, reduce)
     return Recipe(letters, at, "logits", table, "Δ logits, nats")
 

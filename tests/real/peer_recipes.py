@@ -34,8 +34,7 @@ def main(kind: str, folder: str, asked: str, out: str) -> None:
 
     def logits(batch: np.ndarray) -> np.ndarray:
         with torch.no_grad():
-            found = model(torch.from_numpy(batch)).logits[:, 1:-1].numpy()
-        return found[..., letters]
+            return model(torch.from_numpy(batch)).logits[:, 1:-1].numpy()
 
     base = logits(tokens[None])[0]
     variants = []
@@ -43,10 +42,10 @@ def main(kind: str, folder: str, asked: str, out: str) -> None:
         batch = np.repeat(tokens[None], len(letters), axis=0)
         batch[:, i] = letters
         variants.append(logits(batch))
-    every = np.stack(variants)  # position, letter, row, target letter
+    every = np.stack(variants)  # position, letter, row, symbol
     maps = {
         "dependencies": dependency_map(base, every, tokens[1:-1], letters),
-        "contacts": contacts(every - base),
+        "contacts": contacts((every - base)[..., letters]),
     }
     save_file(maps, out)
 
@@ -58,7 +57,7 @@ def dependency_map(
 
     def log_odds(logits: np.ndarray) -> np.ndarray:
         shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        shares = shares / shares.sum(axis=-1, keepdims=True) + 1e-10
+        shares = (shares / shares.sum(axis=-1, keepdims=True))[..., letters] + 1e-10
         shares = shares / shares.sum(axis=-1, keepdims=True)
         return np.log2(shares / (1 - shares))
 

@@ -148,7 +148,8 @@ FILES: Mapping[str, Mapping[str, str]] = {
         target="entry of what is watched, where it has several",
         target_name="that entry's symbol, by name",
         value="change of what is watched, or what `--reduce` makes of it",
-        base="what is watched of the unchanged input, of which the value is a change",
+        base="what is watched of the unchanged input, of which the value is a change; of "
+        "masked marginals the log-odds of the unmasked input",
         kind="what that line is: exact to 1 %, enclosure or estimated",
         record="name of the record, where a FASTA file has several",
         mutation="the substitution of a residue by name, as A25G",

@@ -55,7 +55,8 @@ class Scan(Answer):
         """Values of the target for the input itself, of which `values` are changes.
 
         The axes are those of `values`, of length 1 along those that the base does not
-        have: values + base are the targets of the changed inputs. None where `values` are
+        have: values + base are the targets of the changed inputs. Of masked marginals,
+        which are no changes, the log-odds of the unmasked input. None where `values` are
         norms or reductions, or of a target that compares two outputs. One pass, when first
         read.
         """

@@ -127,7 +127,9 @@ def test_records_of_a_file_share_one_table(run, folder, tmp_path):
     path = tmp_path / "two.fasta"
     path.write_text(">first of two\nACDE\n>second\nGFACA\n")
     typed = [f"--model={folder}", f"--fasta={path}", "--recipe=wild_type_marginals"]
-    assert run("scan", *typed).code == 0
+    ended = run("scan", *typed)
+    assert ended.code == 0
+    assert "figures are of one record" in ended.out
     rows = read_csv("scan")
     assert {row["record"] for row in rows} == {"first", "second"}
     model = jm.from_pretrained(folder, dtype="float64")
@@ -157,6 +159,16 @@ def test_records_of_one_name_do_not_share_a_table(run, folder, tmp_path):
     assert ended.code == 1
     assert f"{path}: records 1 and 2 are both named 'same'" in ended.err
     assert run("scan", *typed, "--dry_run", "--input=2").code == 0
+    path.write_text(">first\nACDE\n>long\n" + 99 * "A")
+    refused = run("scan", *typed, "--dry_run")
+    refused.assert_refused(f"{path}: record long: length n = 101")
+
+
+def test_a_mask_stands_for_a_residue(run, folder):
+    typed = [f"--model={folder}", "--sequence=A[MASK]DE", "--symbols=A,C"]
+    typed += ["--recipe=wild_type_marginals", "--first_residue=25"]
+    assert run("scan", *typed).code == 0
+    assert {row["mutation"][:-1] for row in read_csv("scan")} == {"A25", "D27", "E28"}
 
 
 def test_a_dry_run_names_the_records_and_no_file_that_is_not_written(
@@ -232,6 +244,10 @@ def test_deletions_are_those_of_the_function(run, folder):
             "--candidates lists some; leave it out",
         ),
         (["--recipe=tea"], "recipe"),
+        (
+            ["--recipe=wild_type_marginals", "--figure=map", "--dry_run"],
+            "an axis of rows",
+        ),
         (["--recipe=mutagenesis", "--unit=bits"], "--unit is of the recipes"),
         (["--recipe=masked_marginals", "--epsilon=0"], "--epsilon is of --recipe=dep"),
         (["--recipe=categorical_jacobian", "--reduce=max"], "not by max"),
