@@ -126,23 +126,21 @@ def _export(options: EntropyOptions, rows: list[dict[str, Any]]) -> Exports:
         "rows": [{name: row.get(name) for name in COLUMNS} for row in rows],
     }
     figure = partial(entropy_figure, Table(tuple(rows)), options.language)
-    report = "\n".join([*_report(rows, options.reading), ""])
+    report = "\n".join([*_report(rows, options), ""])
     return Exports(record, report, COLUMNS, rows, figure)
 
 
-def _report(rows: list[dict[str, Any]], reading: str) -> list[str]:
+def _report(rows: list[dict[str, Any]], options: EntropyOptions) -> list[str]:
     """Returns a title and a table of the rows, and a sentence on the model's last row."""
     columns = zip(COLUMNS[:10], COLUMNS[:10], strict=True)
     text = column_table(rows, columns, lambda _, value: f"{value:.6g}")
     last = rows[-1]
     if last.get("model") is None:
-        return [
-            "",
-            "Cross-entropies in nats; the floors are those of a model in which one symbol "
-            "has no influence:",
-            *text,
-        ]
-    floor = last["floor_r1" if reading == "last" else "floor_r2"]
+        floors = "the floors are those of a model in which one symbol has no influence:"
+        if options.language not in OF_THEOREMS:
+            floors = "no theorem puts a floor above the optimum:"
+        return ["", f"Cross-entropies in nats; {floors}", *text]
+    floor = last["floor_r1" if options.reading == "last" else "floor_r2"]
     gap = last["unigram"] - last["model"]
     return [
         "",

@@ -315,6 +315,10 @@ def _given(
     if isinstance(language, Automaton):
         return decided("automaton", None, _decides(language), language)
     if isinstance(language, RegularLanguage):
+        if len(language.symbols) < 2:
+            raise jm.InputError(
+                f"{language.name}: the alphabet has one symbol; a free position needs two"
+            )
         end = end_after(model, language)
         tokens, entry = prepare(language.name, length, end), json.loads(language.text)
         automaton, member = language.automaton, _decides(language)
@@ -388,11 +392,20 @@ def _why_alike(
             "brackets of one kind are fixed; fix others by pre_restriction",
         )
     member = given.member(found.partial.complete(np.zeros(free, int)))
+    advice = (
+        f"try a {'non-' * member}member as pre_restriction, a few positions free (-1)"
+    )
+    if given.entry is not None and given.tokens is not None:
+        whole = dataclasses.replace(found.partial, tokens=given.tokens)
+        if given.find(whole) is None:
+            advice = (
+                f"take another length: at n = {whole.length} all inputs of both are"
+            )
     reasons = [
         f"of the 2^{free} completions {given.searched(free)} are classified alike by the "
         f"{given.name if given.entry is None else 'language'} too, as "
         f"{'members' if member else 'non-members'}, so there is no contradiction; next, "
-        f"try a {'non-' * member}member as pre_restriction, a few positions free (-1)"
+        f"{advice}"
     ]
     accepted = _accepts(model, found)
     if accepted is not None:

@@ -249,6 +249,9 @@ def average_sensitivity(
     model = at_length(check_model(model), length)
     source = sampled_inputs(model, "random", num_inputs, seed)
     free, k = length - (source.end is not None), len(source.symbols)
+    if not free or k < 2:
+        lacks = "the model substitutes one symbol" if free else "n = 1 is the end token"
+        raise InputError(f"{lacks}: nothing can be substituted; ask about more")
     if form == "real" and k != 2:
         raise InputError(
             f"form = 'real' is of two symbols, and the model substitutes {k}; take 'sign'"
@@ -424,7 +427,8 @@ class SensitivityCurve:
         fit = self.fit
         if fit.exponent is None:
             return (
-                f"{self.label}: the average sensitivity is not 0 at {fit.lengths} lengths; "
+                f"{self.label}: the average sensitivity is not 0 at {fit.lengths} "
+                f"length{'s' * (fit.lengths != 1)}; "
                 f"a power of n is fitted to {MIN_LENGTHS} or more."
             )
         return (

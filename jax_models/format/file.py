@@ -21,6 +21,12 @@ from jax_models.format.config import decode_config, encode_config
 from jax_models.format.model_check import check_model
 from jax_models.model.transformer import Transformer
 
+# What to do with GGUF, which is not read.
+CONVERT = (
+    "convert it where transformers is: AutoModelForCausalLM.from_pretrained(folder, "
+    "gguf_file=NAME).save_pretrained(another)"
+)
+
 
 def model_bytes(model: Transformer) -> bytes:
     """Returns the bytes of the model's file, which are equal for equal models.
@@ -104,8 +110,9 @@ def load(path: str | os.PathLike[str]) -> Transformer:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}
     except (safetensors.SafetensorError, TypeError, AttributeError) as error:
+        advice = error if path.suffix != ".gguf" else f"GGUF is not read; {CONVERT}"
         raise InputError(
-            f"{str(path)!r} is not a complete safetensors file: {error}"
+            f"{str(path)!r} is not a complete safetensors file: {advice}"
         ) from error
     if "config" not in metadata:
         raise InputError(f"{str(path)!r} has no 'config' in its safetensors metadata")

@@ -279,17 +279,11 @@ class AutomatonSource(Source):
         """Draws prefixes symbol by symbol, each given that `length` symbols are reached."""
         odds = jnp.asarray(np.asarray(self.probabilities))
         table = jnp.asarray(np.asarray(self.transitions, np.int32))
-
         # Given that a word has n symbols, symbol t follows state s with probability P_{sa}
         # β_{n-t}(δ(s, a)) / β_{n-t+1}(s): sampling is exact, without rejection, in O(n S V)
         # for all prefixes together and O(n) for each.
-        def back(later: Array, _: None) -> tuple[Array, Array]:
-            weights = (odds * later[table]).sum(axis=1)
-            # Their scale does not matter, and would underflow.
-            return weights / weights.max(), later
-
         alive = jnp.ones(odds.shape[0], odds.dtype)
-        _, laters = jax.lax.scan(back, alive, None, length, reverse=True)
+        _, laters = weigh_states(odds, table, alive, self.start, length)
         return follow(key, odds, table, laters, self.start, count)
 
     def log_survival(self, length: int) -> float:
@@ -346,6 +340,35 @@ class AutomatonSource(Source):
             # summed.
             law, total = law / alive, total + math.log(alive)
         return law, total
+
+
+def weigh_states(
+    odds: Float[Array, "states symbols"],
+    table: Int[Array, "states symbols"],  # transitions
+    ends: Float[Array, "states"],  # weights of states after the last symbol
+    start: int,
+    length: int,
+) -> tuple[Float[Array, "states"], Float[Array, "tokens states"]]:
+    """Weights of states at the start, and after each symbol, by the odds of what follows.
+
+    Each up to a factor of all states; 0 of states that no prefix of the length reaches.
+    """
+    possible = odds > 0
+
+    def forth(met: Array, _: None) -> tuple[Array, Array]:
+        moved = jnp.where(possible, met[:, None], 0)
+        return jnp.zeros_like(met).at[table].max(moved), met
+
+    def back(later: Array, met: Array) -> tuple[Array, Array]:
+        # States that no prefix of this length is in would set the scale, at which those
+        # that it is in may underflow.
+        weights = met * (odds * later[table]).sum(axis=1)
+        most = weights.max()
+        return weights / jnp.where(most > 0, most, 1), later
+
+    at_start = jnp.zeros(len(table), odds.dtype).at[start].set(1)
+    last, met = jax.lax.scan(forth, at_start, None, length)
+    return jax.lax.scan(back, ends * last, met, reverse=True)
 
 
 def follow(

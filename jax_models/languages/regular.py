@@ -10,7 +10,6 @@ import json
 import os
 from typing import Any, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -25,7 +24,12 @@ from jax_models.arguments import (
     show,
 )
 from jax_models.errors import InputError
-from jax_models.languages.automaton import Automaton, AutomatonSource, follow
+from jax_models.languages.automaton import (
+    Automaton,
+    AutomatonSource,
+    follow,
+    weigh_states,
+)
 from jax_models.languages.base import END, Language, check_probability
 from jax_models.run.device_memory import require_memory
 
@@ -132,28 +136,15 @@ class RegularLanguage(Language):
         table = jnp.asarray(np.asarray(self.automaton.transitions, np.int32))
         require_memory(f"words of {length} symbols", 16 * length * len(table))
         accepts = np.isin(np.arange(len(table)), list(self.automaton.accepting))
-        start = self.automaton.start
-
-        # Forwards the states that some prefix of each length reaches, then backwards, for
-        # each state, the number of words that go on from it, up to a common factor.
-        def forth(met: Array, _: None) -> tuple[Array, Array]:
-            moved = jnp.broadcast_to(met[:, None], table.shape)
-            return jnp.zeros_like(met).at[table].max(moved), met
-
-        def back(later: Array, met: Array) -> tuple[Array, Array]:
-            # Of states that a prefix of this length can be in: no scale of others enters.
-            weights = met * later[table].sum(axis=1)
-            return weights / jnp.maximum(weights.max(), 1), later
-
-        at_start = jnp.zeros(len(table)).at[start].set(1.0)
-        last, met = jax.lax.scan(forth, at_start, None, length)
-        ends = jnp.where(jnp.asarray(accepts), last, 0)
-        words, laters = jax.lax.scan(back, ends, met, reverse=True)
+        start, odds = self.automaton.start, jnp.ones(table.shape)
+        words, laters = weigh_states(
+            odds, table, jnp.asarray(accepts, odds.dtype), start, length
+        )
         if not words[start]:
             raise InputError(
                 f"{self.name} has no word of {length} symbols; use another length"
             )
-        return follow(key, jnp.ones(table.shape), table, laters, start, count)
+        return follow(key, odds, table, laters, start, count)
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
         """Decides for each row whether the automaton accepts it."""

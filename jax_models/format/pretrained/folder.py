@@ -17,6 +17,7 @@ import safetensors
 
 from jax_models.arguments import CONFIG_BYTES, has_file, read_file, show
 from jax_models.errors import InputError
+from jax_models.format.file import CONVERT
 from jax_models.format.pretrained.parts import Source, kind_of
 from jax_models.format.pretrained.torch_file import read_torch
 
@@ -28,10 +29,6 @@ AT_ONCE = 2**25
 AGAIN = "fetch the whole checkpoint again"
 ADAPTER = "adapter_"  # how files of an adapter begin
 MERGE = "merge it where peft is: merge_and_unload(), then save_pretrained(folder)"
-CONVERT = (
-    "convert it where transformers is: AutoModelForCausalLM.from_pretrained(folder, "
-    "gguf_file=NAME).save_pretrained(another)"
-)
 UNMERGED = "base_model.model."
 SHARD = re.compile(r".+-\d+-of-\d+\.\w+")
 SHOWN = 12  # files of a folder in a message

@@ -92,6 +92,16 @@ def test_a_restriction_and_its_certificate(run, write, tmp_path):
         run("restrict", *shape, "--verify=forged.json").assert_refused(complaint)
 
 
+def test_a_language_without_two_classes_of_a_length_is_told(run, write):
+    rows = {"even": {"a": "odd", "b": "odd"}, "odd": {"a": "even", "b": "even"}}
+    file = write("even.json", {**PARITY, "alphabet": ["a", "b"], "transitions": rows})
+    ended = run("restrict", *RESTRICT, file)
+    assert "next, take another length: at n = " in " ".join(ended.out.split())
+    one = {state: {"a": other} for state, other in (("even", "odd"), ("odd", "even"))}
+    file = write("one.json", {**PARITY, "alphabet": ["a"], "transitions": one})
+    run("restrict", *RESTRICT, file).assert_refused("the alphabet has one symbol")
+
+
 @pytest.mark.parametrize("command", ["sample", "entropy", "train", "restrict"])
 def test_a_bad_file_is_one_line(run, write, command):
     flag = write("bad.json", {**PARITY, "start": "none"})

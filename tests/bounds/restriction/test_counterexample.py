@@ -143,7 +143,8 @@ SPARSE = {
 
 
 @pytest.mark.parametrize(
-    ("name", "layers", "length"), [("(01)*", 1, 40), ("0*1*0*1*", 2, 60)]
+    ("name", "layers", "length"),
+    [("(01)*", 1, 40), ("0*1*0*1*", 2, 60), ("0*1*0*1*", 1, 40), ("(01)*", 2, 60)],
 )
 def test_members_of_sparse_languages_are_told_from_no_neighbour(name, layers, length):
     model = drawn(0, num_layers=layers, vocab_size=2)

@@ -106,6 +106,13 @@ def test_samples_that_are_alike_leave_a_share_open():
     assert high == pytest.approx(low + 64 * share)
 
 
+def test_samples_that_differ_have_students_interval():
+    counts = np.array([11.0, 13.0, 14.0, 18.0])
+    half = 3.182446305 * counts.std(ddof=1) / 2  # 97.5 % of three degrees of freedom
+    found = average._interval(counts, counts, 64)
+    np.testing.assert_allclose(found, (14 - half, 14 + half), rtol=1e-8)
+
+
 def test_an_open_sign_never_narrows_the_interval():
     alike, other = np.zeros(32), np.eye(32)[0]
     low, high = average._interval(alike, other, 64)

@@ -262,6 +262,12 @@ def test_damaged_bytes_are_refused(damage, message, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_a_gguf_file_is_to_be_converted(tmp_path):
+    (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(99))
+    with pytest.raises(jm.InputError, match="GGUF is not read; convert it where"):
+        jm.load(tmp_path / "model.gguf")
+
+
 def test_a_file_without_a_config_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     _, tensors = written(MODELS["plain"])

@@ -64,6 +64,17 @@ def test_a_long_chain_before_many_words_does_not_underflow():
     assert 0.4 < float(words[:, 400:].mean()) < 0.6
 
 
+def test_states_that_no_prefix_reaches_do_not_set_the_scale():
+    # From u words go on nearly for ever, and from s with probability 0.1 a symbol.
+    rows = {"s": "sd", "u": "us", "d": "dd"}
+    moves = {state: dict(zip("ab", to, strict=True)) for state, to in rows.items()}
+    entry = {"alphabet": ["a", "b"], "start": "s", "accepting": ["s"]}
+    language = RegularLanguage.decode({**entry, "transitions": moves})
+    for length in (5, 500):
+        drawn = language.source(0.9).draw(jax.random.key(0), length, 3)
+        np.testing.assert_array_equal(drawn, 0)
+
+
 def test_no_word_of_a_length():
     language = RegularLanguage.decode(AB)
     with pytest.raises(jm.InputError, match="no word of 7 symbols"):
