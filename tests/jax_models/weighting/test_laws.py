@@ -68,7 +68,9 @@ def test_a_common_offset_of_scores_takes_no_digits():
 def test_the_top_columns_weight_is_the_largest_and_the_rest_its_complement(case):
     softmax, rows = WEIGHTINGS["softmax"](), CASES[case]
     found, sees = lift(softmax, rows), rows.visible.any(axis=1)
-    weights = np.asarray(softmax.weights(jnp.asarray(rows.scores), rows.visible))
+    weights = np.asarray(
+        softmax.weights(*map(jnp.asarray, (rows.scores, rows.visible)))
+    )
     np.testing.assert_allclose(found.top_weight, weights.max(axis=-1), rtol=1e-14)
     rest = np.sort(weights, axis=-1)[..., :-1].sum(axis=-1)
     np.testing.assert_allclose(found.rest_weight[:, sees], rest[:, sees], rtol=1e-13)
