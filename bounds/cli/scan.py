@@ -204,6 +204,10 @@ MAX_ROWS = 10**6
 
 def plan(options: ScanOptions) -> Work:
     """Work that computes the changes by all substitutions, in parts of positions."""
+    if PAGE in options.figure_format:
+        open_plotly()
+    if options.recipe in ONE_PASS:
+        check_shape(options.figure, ("position", "symbol"))
 
     def parts(asked: AskedScan, mesh: Mesh | None) -> ScanParts:
         with _named_record(options, asked.record):
@@ -211,18 +215,14 @@ def plan(options: ScanOptions) -> Work:
             check_shape(options.figure, tuple(asked.axes(found.layout)))
         return found
 
-    if PAGE in options.figure_format:
-        open_plotly()
-    if options.recipe in ONE_PASS:
-        check_shape(options.figure, ("position", "symbol"))
-
     def row(found: FoundScan) -> dict[str, Any]:
         named = {name: x for name, x in describe(found).items() if name != "record"}
         return named | {"ambiguous": found.ambiguous > 0}
 
     def compute_pass(asked: AskedScan) -> Scan:
         assert asked.recipe is not None
-        return asked.recipe.scan(asked.subject.model, asked.tokens)
+        with _named_record(options, asked.record):
+            return asked.recipe.scan(asked.subject.model, asked.tokens)
 
     return InParts(
         ask=lambda: _ask_all(options),

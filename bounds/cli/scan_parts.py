@@ -160,17 +160,16 @@ class AskedScan(Asked):
 def by_recipe(asked: AskedScan, named: str, **given: Any) -> AskedScan:
     """The scan `asked` by a recipe, with the recipe's own arguments `given`."""
     model, tokens, words = asked.subject.model, asked.tokens, asked.tokenizer
-    if named == "masked_marginals" and words is not None:
-        masks = [words.symbol(name) for name in MASKS if name in words.names]
+    if named == "masked_marginals":
+        masks = []
+        if words is not None:
+            masks = [words.symbol(name) for name in MASKS if name in words.names]
+        if not masks and model.token_dropout is None:
+            raise jm.InputError(
+                f"--recipe={named}: no mask is known; name with --tokenizer a vocabulary "
+                f"that has {' or '.join(MASKS)}"
+            )
         given["mask"] = masks[-1] if masks else None
-    if (
-        named == "masked_marginals"
-        and (given.get("mask"), model.token_dropout) == (None,) * 2
-    ):
-        raise jm.InputError(
-            f"--recipe={named}: no mask is known; name with --tokenizer a vocabulary "
-            f"that has {' or '.join(MASKS)}"
-        )
     if asked.symbols is not None:
         given["symbols"] = asked.symbols.ravel().tolist()
     plan = inspect.unwrap(getattr(recipes, named))

@@ -54,8 +54,7 @@ def scan_page(
     best = None if view.substitutes is None else names.substitutes(view.substitutes)
     if view.shape == "map":
         down = [names.place(scan, row) for row in view.columns.tolist()]
-        word = "row"
-        title = f"{'residue' if place == 'residue' else word} that is watched"
+        word, title = "row", f"{place_noun(name, 'row')} that is watched"
     elif view.shape == "heat":
         down, word, title = names.distinct(view.columns), "substitute", "substitute"
     else:

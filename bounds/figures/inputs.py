@@ -36,13 +36,14 @@ GLYPH, BAR = 0.92, 0.6
 ROOM = 1.12
 # Positions of one row of a heat map; those up to which each has its name, and symbols.
 ACROSS, NAMED, NAMED_SYMBOLS = 128, 64, 32
+POSITIONS = "position (counted from 0)"
 
 
 def influence_figure(
     influences: Mapping[int, float],
     quantity: str,
     query: int | None,
-    places: str = "position (counted from 0)",
+    places: str = POSITIONS,
 ) -> "Figure":
     """Figure of the largest influence at each position, with a rule at the query."""
     x, y = np.array([*influences], int), np.array([*influences.values()], float)
@@ -174,13 +175,11 @@ def scan_figure(
     label = largest_label(scan, quantity)
     sizes = dict(zip(scan.positions.tolist(), np.abs(view.values), strict=True))
     sizes = {position: y for position, y in sizes.items() if not np.isnan(y)}
-    if view.shape == "auto" and isinstance(name, Residues):
-        numbers = name.numbers
-        at = {number: sizes[p] for p in sizes if (number := numbers[p]) is not None}
-        row = None if row is None else numbers[row]
-        return influence_figure(at, label, row, place_noun(name))
     if view.shape == "auto":
-        return influence_figure(sizes, label, row)
+        numbers = _numbers(name, scan.tokens)
+        at = {number: sizes[p] for p in sizes if (number := numbers[p]) is not None}
+        query = None if row is None else numbers[row]
+        return influence_figure(at, label, query, place_noun(name, POSITIONS))
     return letter_figure(sizes, scan.tokens, name, label, row)
 
 
@@ -192,8 +191,8 @@ def _map(scan: Scan, view: View, quantity: str, name: Callable[[int], str]) -> "
         _name(axes.xaxis, scan.positions, scan.tokens, name)
         _name(axes.yaxis, view.columns, scan.tokens, name)
         edited = f"{place_noun(name)} that is {scan.edit}"
-        watched = "residue" if isinstance(name, Residues) else "row"
-        axes.set(xlabel=edited, ylabel=f"{watched} that is watched")
+        watched = f"{place_noun(name, 'row')} that is watched"
+        axes.set(xlabel=edited, ylabel=watched)
     return figure
 
 

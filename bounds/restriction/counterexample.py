@@ -395,7 +395,7 @@ def _why_alike(
     advice = (
         f"try a {'non-' * member}member as pre_restriction, a few positions free (-1)"
     )
-    if given.entry is not None and given.tokens is not None:
+    if given.tokens is not None:
         whole = dataclasses.replace(found.partial, tokens=given.tokens)
         if given.find(whole) is None:
             advice = (

@@ -120,9 +120,9 @@ TARGET_NAME = "target_name"
 MUTATION, RESIDUE, ROW_RESIDUE = "mutation", "residue", "row_residue"
 
 
-def place_noun(name: Callable[[int], str] | None) -> str:
+def place_noun(name: Callable[[int], str] | None, other: str = "position") -> str:
     """Noun of the places of an input in figures: "residue" where these are numbered."""
-    return "residue" if isinstance(name, Residues) else "position"
+    return "residue" if isinstance(name, Residues) else other
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ from jax_models.model.pytree import pytree
 
 @pytree
 class LogOdds(Target):
-    """log2 q_s / (1 - q_s) of some symbols s, q their shares of their probabilities.
+    """log2 q_s / (1 - q_s) of some symbols s, q their probabilities, normalised.
 
     The softmax over all logits is restricted to the symbols, epsilon is added to each
     probability, and the sum is normalised to 1 again.
