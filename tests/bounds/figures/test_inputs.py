@@ -7,6 +7,7 @@ import pytest
 
 from bounds.figures.inputs import influence_figure, scan_figure, sequence_figure
 from bounds.influence.scan import Scan
+from bounds.influence.table.lines import Residues
 from bounds.store.output import save_figure
 from jax_models import InputError
 
@@ -142,6 +143,19 @@ def test_a_heat_map_has_all_substitutes_and_marks_the_wild_type(tokens):
     )
     np.testing.assert_array_equal(marked, np.stack([np.arange(n), tokens], 1))
     assert [t.get_text() for t in panels[0].get_yticklabels()] == list(LETTERS)
+
+
+@pytest.mark.parametrize("first", [-2, 25])
+def test_points_of_residues_stand_at_their_numbers(first):
+    tokens = np.array([3, 1, 0, 2])
+    name = Residues(letter, tokens, (3,), first)  # D is special, and has no number
+    scan = made(np.arange(1.0, 5.0), ("position",), tokens, rows=np.array([3]))
+    (axes,) = scan_figure(scan, "change", name).axes
+    points, *_ = (line for line in axes.lines if line.get_marker() == "o")
+    np.testing.assert_array_equal(points.get_xdata(), first + np.arange(3))
+    assert axes.get_xlabel() == "residue"
+    (axes,) = scan_figure(scan, "change", letter).axes
+    assert "position" in axes.get_xlabel()
 
 
 def test_a_map_has_positions_across_and_rows_down(tokens):

@@ -5,6 +5,7 @@ import pytest
 
 import bounds
 from bounds.influence import LogProbability
+from jax_models import InputError
 from tests.bounds.influence.test_scan import INPUT, N, jacobian_map, passes
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -89,6 +90,13 @@ def test_a_map_of_some_positions_is_of_these_alone():
     exact = odds_map([0, 1, 2], 1e-10)[np.ix_(at, at)] / np.log(2)
     np.fill_diagonal(exact, 0)
     np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("reduce", [None, "max"])
+def test_a_categorical_jacobian_is_a_norm_of_the_centred_tensor(reduce):
+    model, _, _ = logits_of_passes()
+    with pytest.raises(InputError, match=r"reduce = .* norm of the centred tensor"):
+        bounds.recipes.categorical_jacobian(model, INPUT, reduce=reduce)
 
 
 def test_mutagenesis_is_the_change_of_every_entry():

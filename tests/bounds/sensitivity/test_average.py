@@ -231,6 +231,7 @@ def test_an_open_sign_makes_an_interval(monkeypatch):
         ({}, {"target": 3}, "target"),
         ({}, {"query": 9}, "query"),
         ({"vocab_size": 3}, {"form": "real"}, "two symbols"),
+        ({"vocab_size": 1}, {}, "substitutes one symbol: nothing"),
         ({"num_classes": 3}, {}, "3 logits and no accept rule"),
         ({"num_classes": None}, {}, "no read-out"),
     ],
