@@ -201,7 +201,7 @@ def test_a_file_is_measured_with_its_own_weighting_unless_others_are_named(
 
 def test_a_construction_is_measured_on_strings_with_its_query_token(run):
     asked = ["--preset=parity", "--target=logits", "--method=exhaustive"]
-    result = run("curve", *asked, NONE, "--lengths=4,8,16,32")
+    result = run("curve", *asked, NONE, "--lengths=4,8,16,32", "--num_inputs=2")
     assert (result.code, result.err) == (0, "")
     # Every bit of every string has the influence 4 tanh(c) / N^2 (Chiang & Cholak).
     for row in read_csv("curve"):
