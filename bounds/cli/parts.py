@@ -346,10 +346,12 @@ class InParts(Generic[Of, Result]):
             return self.export(joined)
 
         def rows(store: ResultStore) -> Rows:
-            one = next(iter(self.ask()))
-            if self.one_pass is not None:
-                return [self.row(self._pass(one))]
-            return [self.row(compute_parts(store, self.plan(one, None)))]
+            def find(one: Of) -> Joined[Of, Result]:
+                if self.one_pass is not None:
+                    return self._pass(one)
+                return compute_parts(store, self.plan(one, None))
+
+            return [self.row(find(one)) for one in self.ask()]
 
         return Work(finish, lead=lead, rows=rows, is_kept=self.one_pass is None)
 

@@ -216,8 +216,7 @@ def plan(options: ScanOptions) -> Work:
         return found
 
     def row(found: FoundScan) -> dict[str, Any]:
-        named = {name: x for name, x in describe(found).items() if name != "record"}
-        return named | {"ambiguous": found.ambiguous > 0}
+        return describe(found) | {"ambiguous": found.ambiguous > 0}
 
     def compute_pass(asked: AskedScan) -> Scan:
         assert asked.recipe is not None

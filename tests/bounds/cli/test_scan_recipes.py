@@ -149,6 +149,9 @@ def test_records_of_a_file_share_one_table(run, folder, tmp_path):
     assert not (OUT / "scan.npz").exists()
     assert run("scan", *typed, "--input=1", "--overwrite").code == 0
     assert {row["wild_type"] for row in read_csv("scan")} == set("GFAC")
+    sweep = ["--command=scan", "--sweep=recipe=wild_type_marginals", *typed[:2]]
+    assert run("batch", *sweep).code == 0
+    assert [row["record"] for row in read_csv("batch")] == ["first", "second"]
 
 
 def test_records_of_one_name_do_not_share_a_table(run, folder, tmp_path):
