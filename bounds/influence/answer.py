@@ -35,18 +35,20 @@ from jax_models.run.evaluate import TieRule
 P = ParamSpec("P")
 NO_CHECKPOINT = "it is of Screened and Proposed, which keep their state in a file"
 # The new place of keywords up to version 0.1.
-MOVED = {
+MOVED_OF_BOTH = {
     "mesh": "run=bounds.Run(mesh=...)",
     "memory_limit": "run=bounds.Run(memory_limit=...)",
-    "checkpoint": "run=bounds.Run(checkpoint=...)",
     "progress": "run=bounds.Run(progress=...)",
+    "precision": "method=bounds.Incremental(precision=...)",
+    "rtol_exact": "the constant bounds.numbers.kind.RTOL_EXACT, 1 %",
+}
+MOVED_OF_INFLUENCE = MOVED_OF_BOTH | {
+    "checkpoint": "run=bounds.Run(checkpoint=...)",
     "rtol": "method=bounds.Screened(rtol=...)",
     "budget": "method=bounds.Screened(budget=...)",
     "propose": "method=bounds.Proposed(...)",
-    "precision": "method=bounds.Incremental(precision=...)",
     "vocab_size": "model=bounds.Callable(..., vocab_size=...)",
     "radius": "model=bounds.Callable(..., radius=...)",
-    "rtol_exact": "the constant bounds.numbers.kind.RTOL_EXACT, 1 %",
     "shared": "bounds.influence.build_request(..., shared=...)",
 }
 
@@ -57,7 +59,9 @@ def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
     # `ask` takes a model and one input; the options hold for all inputs.
     @functools.wraps(ask)
     def asked(model: Any, tokens: Any, **options: Any) -> Any:
-        refuse_moved(ask.__name__, options, MOVED)
+        finds_maximum = ask.__name__ == "compute_influence"
+        moved = MOVED_OF_INFLUENCE if finds_maximum else MOVED_OF_BOTH
+        refuse_moved(ask.__name__, options, moved)
         if is_batch(tokens):
             if getattr(options.get("run"), "checkpoint", None) is not None:
                 raise InputError(

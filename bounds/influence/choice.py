@@ -82,7 +82,8 @@ def _choose(
         choose_name("method", method, ("auto", *named))
     # By type, so that a value with options of its own is one of the table.
     elif type(method) not in map(type, among):
-        classes = ", ".join(sorted(type(way).__name__ for way in among))
+        known = [*map(type, among), *([Proposed] if SCREENED in among else [])]
+        classes = ", ".join(sorted(one.__name__ for one in known))
         raise InputError(
             f"method = {show(method)}; expected a name, or a value of one of {classes}"
         )

@@ -38,6 +38,7 @@ class Target(abc.ABC):
     label: ClassVar[str]  # size of its change, with the unit
     reads: ClassVar[PlainTarget] = "logits"
     is_joint: ClassVar[bool] = False  # True of a quantity of several rows together
+    least_logits: ClassVar[int] = 1  # 2 of probabilities: that of a lone logit is 1
 
     @abc.abstractmethod
     def change(

@@ -30,6 +30,7 @@ class TargetFunction:
 
     reads = "logits"
     is_joint = False
+    least_logits = 1
 
     apply: Callable[[Any], Any] = dataclasses.field(metadata=STATIC)
     radius: float | None = dataclasses.field(default=None, metadata=STATIC)

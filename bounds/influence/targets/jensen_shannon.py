@@ -27,6 +27,7 @@ class JensenShannon(Target):
     """(KL(p || m) + KL(q || m)) / 2 with m = (p + q) / 2, in nats; p base, q changed."""
 
     name = "jensen_shannon"
+    least_logits = 2
     label = "JS(base, changed), nats"
 
     def change(

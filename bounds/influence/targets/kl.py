@@ -57,6 +57,7 @@ class KullbackLeibler(Target):
     """KL(base || changed) = sum_v p_v log(p_v / q_v), in nats."""
 
     name = "kl"
+    least_logits = 2
     label = "KL(base ‖ changed), nats"
 
     def change(

@@ -51,6 +51,7 @@ class LogProbabilities(Target):
     """The logarithms of the softmax of the logits, one for each symbol, in nats."""
 
     name = "log_probabilities"
+    least_logits = 2
     label = "‖Δ log-probabilities‖₂, nats"
 
     def value(self, base: Float[Array, "vocab"]) -> Float[Array, "vocab"]:
@@ -76,6 +77,7 @@ class LogProbability(Target):
     """The log-probability of one symbol, in nats."""
 
     name = "log_probability"
+    least_logits = 2
     form = ":S"
     label = "|Δ log-probability|, nats"
 

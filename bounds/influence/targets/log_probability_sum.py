@@ -41,6 +41,7 @@ class LogProbabilitySum(Target):
     """
 
     name = "log_probability_sum"
+    least_logits = 2
     form = ":S,T,...[:ROW] with own or next for S,T,..."
     label = "|Δ sum of log-probabilities|, nats"
     is_joint = True

@@ -57,6 +57,11 @@ def check_target(model: Transformer, target: Any) -> Any:
     value = as_value(target)
     if value.reads == "logits":
         require_readout(model)
+        if (model.classes or 0) < value.least_logits:
+            raise InputError(
+                f"target = {value} is of probabilities, and the model has one logit, "
+                "whose probability is always 1; watch the logits"
+            )
     return value.name if isinstance(value, Activation | Logits) else value.of(model)
 
 

@@ -8,10 +8,16 @@ import pytest
 
 import bounds
 from bounds import Run
-from bounds.influence.answer import MOVED, by_position, tabulate
+from bounds.influence.answer import (
+    MOVED_OF_BOTH,
+    MOVED_OF_INFLUENCE,
+    by_position,
+    tabulate,
+)
 from bounds.influence.result import Found, Ties
 from bounds.influence.rounding import top_of
 from bounds.influence.substitution import list_substitutions
+from bounds.influence.targets.log_probability_sum import LogProbabilitySum
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
 
@@ -144,11 +150,37 @@ def test_what_is_no_model_is_told_what_was_expected(name, wrong):
         getattr(bounds, name)(*given)
 
 
-@pytest.mark.parametrize("call", [bounds.compute_influence, bounds.scan])
-@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        *((bounds.compute_influence, name) for name in MOVED_OF_INFLUENCE),
+        *((bounds.scan, name) for name in MOVED_OF_BOTH),
+    ],
+)
 def test_a_keyword_that_moved_names_its_new_place(name, call):
     with pytest.raises(
         TypeError, match=re.escape(f"{name!r} since 0.2: it is ")
     ) as told:
         call(MODEL, INPUTS[0], **{name: None})
-    assert MOVED[name] in str(told.value)
+    assert MOVED_OF_INFLUENCE[name] in str(told.value)
+
+
+def test_a_scan_does_not_advise_methods_that_it_refuses():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'budget'"):
+        bounds.scan(MODEL, INPUTS[0], budget=3)  # pyright: ignore[reportCallIssue]
+
+
+def test_a_value_of_any_way_may_be_the_method():
+    for call, more in (
+        (bounds.compute_influence, ", Proposed, Screened"),
+        (bounds.scan, ""),
+    ):
+        with refused(f"one of Exhaustive, Incremental, .*Partial{more}$"):
+            call(MODEL, INPUTS[0], method=None)
+
+
+@pytest.mark.parametrize("given", [{"query": 1}, {"include_query": True}])
+def test_a_target_of_several_rows_has_no_query(given):
+    target = LogProbabilitySum((0, 1), (0, 1))
+    with refused(f"{next(iter(given))} = .*reads rows of its own"):
+        bounds.compute_influence(MODEL, INPUTS[0], target=target, **given)

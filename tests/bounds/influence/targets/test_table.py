@@ -13,6 +13,7 @@ from jaxtyping import Array
 import bounds
 import jax_models as jm
 from benchmarks import reference
+from bounds.cli.shared.target import parse_target
 from bounds.influence import (
     TARGETS,
     LogProbability,
@@ -26,6 +27,7 @@ from bounds.influence.build import build_request
 from bounds.influence.choice import choose_method
 from bounds.influence.methods import exhaustive
 from bounds.influence.propagation import change_block
+from jax_models.constructions import build_preset
 from jax_models.model.pytree import pytree
 from tests.bounds.influence.expect import encloses, refused
 from tests.bounds.influence.many_digits import every_pass, exact_influences
@@ -142,6 +144,17 @@ def of_length(function, **options):
 
 
 influence = of_input(bounds.compute_influence)
+
+
+@pytest.mark.parametrize(
+    "name", ["kl", "jensen_shannon", "log_probabilities", "loss:0"]
+)
+def test_the_probability_of_a_lone_logit_is_not_watched(name):
+    target = parse_target(name, int)
+    with refused("has one logit, whose probability is always 1"):
+        bounds.compute_influence(build_preset("first"), [2, 0, 1], target=target)
+
+
 ENTRANCES = (
     *(influence, of_input(bounds.scan, "rows"), of_input(bounds.scan, "rows", True)),
     *(of_input(bounds.certify_influence), of_length(bounds.closed_form_bounds)),
