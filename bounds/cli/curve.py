@@ -28,6 +28,7 @@ import jax_models as jm
 from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import (
     RECORDS,
+    SOFT,
     TEMPERATURE,
     WEIGHTINGS,
     Figure,
@@ -89,6 +90,7 @@ class CurveOptions(Lengths, Sampled, Texts, Read, Method, Memory, Stored, Figure
         "Temperatures to compare: each T, inverse_log:A (A / ln n) or "
         "power:A:P[:position] (A n^P).",
         check=TEMPERATURE,
+        **SOFT,
     )
     bounds: tuple[str, ...] = option(
         "certified,closed_forms",

@@ -20,7 +20,7 @@ import jax_models as jm
 from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import Computed, Figure, Lengths, Stored
 from bounds.cli.shared.input_source import read_source
-from bounds.cli.shared.options import again, option
+from bounds.cli.shared.options import again, find, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.entropy import (
     check_predictor,
@@ -44,7 +44,10 @@ OF_THEOREMS = ("parity", "dyck2")
 class EntropyOptions(Lengths, Computed, Stored, Figure):
     """Options of the command."""
 
-    DRAWS = lambda one: one.model is not None
+    DRAWS = lambda one: (
+        one.model is not None
+        and one.lengths[-1] > find("bounds.entropy.measure:ENUMERATED")
+    )
 
     language: str = option(
         "parity",
@@ -76,7 +79,11 @@ class EntropyOptions(Lengths, Computed, Stored, Figure):
         "--model, or leave it out",
     )
     num_inputs: int = option(
-        256, "Sampled prefixes at each length beyond 14.", least=2, **OF_MODEL
+        256,
+        "Sampled prefixes at each length beyond 14.",
+        least=2,
+        used_if=lambda one: one.is_random,
+        otherwise="is of a --model and lengths beyond 14; leave it out",
     )
     dtype: str = again(Computed, "dtype", "float64", **OF_MODEL)
 

@@ -27,7 +27,7 @@ from bounds.cli.shared.groups import (
     Screened,
 )
 from bounds.cli.shared.input_source import open_tokenizer
-from bounds.cli.shared.options import option
+from bounds.cli.shared.options import again, find, option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Rows, Work
 from bounds.cli.shared.subject import read_one
@@ -39,12 +39,26 @@ from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.numbers.kind import RTOL_EXACT, kind_of_ends
 
 
+def _watches_one_row(options: Any) -> bool:
+    name = options.target.partition(":")[0]
+    return not find("bounds.influence.targets.table:TARGETS")[name].is_joint
+
+
+OF_ONE_ROW: dict[str, Any] = {
+    "used_if": _watches_one_row,
+    "otherwise": "is of one row, and --target reads rows of its own; leave it out",
+}
+
+
 class InfluenceOptions(
     OneInput, Query, Method, Screened, Incremental, Proposed, Figure
 ):
     """Options of the command."""
 
-    include_query: bool = option(False, "Substitute the query's own token too.")
+    query: int | None = again(Query, "query", None, **OF_ONE_ROW)
+    include_query: bool = option(
+        False, "Substitute the query's own token too.", **OF_ONE_ROW
+    )
 
 
 COLUMNS = ("position", "symbol", "lower", "upper", "kind")

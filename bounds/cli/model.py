@@ -8,7 +8,7 @@ how it was made.
 """
 
 from bounds.cli.shared.groups import Model, Weighted
-from bounds.cli.shared.options import option
+from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Work, model_exports
 from bounds.cli.shared.subject import weighted_model
 from jax_models.model.transformer import encode_positions
@@ -19,6 +19,8 @@ class ModelOptions(Model, Weighted):
 
     DRAWS = lambda one: one.is_drawn
 
+    # A file keeps it for another weighting.
+    temperature: str | None = again(Weighted, "temperature", None, used_if=None)
     max_length: int = option(
         512,
         "Random model with --position=table: number of positions.",

@@ -75,7 +75,9 @@ SET_BY = dict.fromkeys(RECIPES, SET_BY_RECIPE) | {
     "mutagenesis": ["edit"],
 }
 # Options of changes, of which a recipe of one pass has none.
-OF_CHANGES = ("method", "precision", "rounding", "ties")
+OF_CHANGES = (
+    *("method", "precision", "rounding", "ties", "memory_limit", "num_devices"),
+)
 
 
 class ScanOptions(OneInput, Ties, Incremental, Figure):
@@ -295,6 +297,11 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
         table=TableOptions(rows, entries, reduce, options.diagonal, edit),
         positions=positions,
     )
+    if "first_residue" in options.given and _residues(asked, 1) is None:
+        raise jm.InputError(
+            "--first_residue numbers residues, and the input's symbols are no letters of a "
+            "tokenizer; leave it out"
+        )
     given: dict[str, Any] = {}
     match options.recipe:
         case None:
@@ -313,19 +320,31 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
     return by_recipe(asked, options.recipe, **given)
 
 
+def _residues(asked: AskedScan, first_residue: int) -> Residues | None:
+    """Names of substitutions as of residues; None if not all symbols are letters."""
+    if asked.tokenizer is None:
+        return None
+    name = asked.tokenizer.name
+    special = special_symbols(asked.subject.model, asked.tokenizer)
+    own = [name(x) for x in set(asked.tokens.tolist()) - set(special)]
+    if any(len(x) != 1 for x in own):
+        return None
+    # A mask stands for a residue.
+    uncounted = tuple(x for x in special if name(x) not in MASKS)
+    return Residues(name, asked.tokens, uncounted, first_residue)
+
+
 def _named(found: FoundScan, first_residue: int) -> Named:
     """Scan with names of its symbols, as residues if all symbols of the input are letters."""
-    asked, name = found.asked, None
-    if asked.tokenizer is not None:
-        name = asked.tokenizer.name
-        special = special_symbols(asked.subject.model, asked.tokenizer)
-        own = [name(x) for x in set(asked.tokens.tolist()) - set(special)]
-        if all(len(x) == 1 for x in own):
-            # A mask stands for a residue.
-            uncounted = tuple(x for x in special if name(x) not in MASKS)
-            name = Residues(name, asked.tokens, uncounted, first_residue)
+    asked = found.asked
+    name = asked.tokenizer and asked.tokenizer.name
     model = asked.subject.model  # a classifier's classes are no symbols
-    return Named(found.result, name, asked.record, model.classes == model.vocab_size)
+    return Named(
+        found.result,
+        _residues(asked, first_residue) or name,
+        asked.record,
+        model.classes == model.vocab_size,
+    )
 
 
 def _export(options: ScanOptions, found: Sequence[FoundScan]) -> Exports:

@@ -30,6 +30,7 @@ from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.cli.shared.target import number_symbol, parse_target, target_key
 from bounds.curves.decay import exponent_interval
+from bounds.curves.inputs import sampled_inputs
 from bounds.influence.method import Run
 from bounds.numbers.notation import column_table, parse_bytes, ruled
 from bounds.sensitivity.average import (
@@ -37,8 +38,10 @@ from bounds.sensitivity.average import (
     as_row,
     average_sensitivity,
     decision_of,
+    is_listed,
 )
 from bounds.store.forms import COUNT, SIZE, each, fields, ordered
+from jax_models.errors import InputError
 from jax_models.model.transformer import encode_positions
 
 
@@ -95,6 +98,14 @@ def plan(options: SensitivityOptions) -> Work:
         target = parse_target(
             options.target, lambda name: number_symbol(name, None, "--target")
         )
+    source = sampled_inputs(model, "random", options.num_inputs, options.seed)
+    if all(is_listed(source, n) for n in options.lengths):
+        for name in {"num_inputs"} if options.is_drawn else {"num_inputs", "seed"}:
+            if name in options.given:
+                raise InputError(
+                    f"--{name} is of sampled inputs, and of these lengths all inputs are "
+                    "listed; leave it out"
+                )
     memory = options.memory_limit
     limit = None if memory is None else parse_bytes(memory)
     named = name_model(options, model)

@@ -66,6 +66,11 @@ def plan(options: SupremumOptions) -> Work:
         include_query=options.include_query,
     )
     way = choose_plan(inputs, BUDGET, options.seed)
+    if way.exact and "seed" in options.given and not options.is_drawn:
+        raise jm.InputError(
+            "--seed is of random weights and of a search, and here is neither: the "
+            "supremum is exact; leave it out"
+        )
     named = name_model(options, model)
     symbols = {"symbols": inputs.symbols, "query_symbols": inputs.query_symbols}
     key = {

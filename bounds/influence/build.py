@@ -295,6 +295,11 @@ def _with_table(
             f"rows = {rows!r}, but {request.model} says one thing of an input, not one "
             "of each row; leave rows out"
         )
+    if not table.diagonal and (reduction.square or not of_row):
+        raise InputError(
+            "diagonal = False leaves out the cells whose position is the row, and here "
+            f"{'are none' if not of_row else 'these are 0 anyway'}; leave diagonal out"
+        )
     if not of_row and reduction.square:
         raise InputError(
             f"reduce = {table.reduce!r} is over pairs of a position and a row, and what is "

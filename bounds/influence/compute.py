@@ -12,7 +12,7 @@ from bounds.influence.result import Influence
 from bounds.influence.substitution import Symbols
 from bounds.influence.targets.table import Watched
 from jax_models import Transformer
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, refuse_unread
 from jax_models.run.evaluate import TieRule
 
 
@@ -97,4 +97,8 @@ def compute_influence(
         run=run,
         precision=precision_of(method),
     )
+    if request.target_value.is_joint:
+        why = f"target = {request.target} reads rows of its own"
+        refuse_unread("query", query, None, why)
+        refuse_unread("include_query", include_query, False, why)
     return answer(request, method, ties, keep, run, rounding)

@@ -274,7 +274,7 @@ def average_sensitivity(
             f"target = {show(watched)} is not one number of one input; expected one, such "
             "as LogitDifference(s, t)"
         )
-    if enumerated := free * math.log(k) <= math.log(ENUMERATED) + 1e-9:
+    if enumerated := is_listed(source, length):
         counts = _of_all_inputs(first, source, form, ties)
     else:
         inputs = np.stack([source.draw(length, i) for i in range(num_inputs)])
@@ -295,6 +295,12 @@ def average_sensitivity(
         undecided=int((upper - lower).sum()) if form == "sign" else 0,
         kind=kind_of((low + high) / 2, low, high) if enumerated else "estimated",
     )
+
+
+def is_listed(source: SampledInputs, length: int) -> bool:
+    """True if the inputs of a length are few enough to be listed."""
+    free = length - (source.end is not None)
+    return free * math.log(len(source.symbols)) <= math.log(ENUMERATED) + 1e-9
 
 
 def _interval(

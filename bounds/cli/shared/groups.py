@@ -25,6 +25,11 @@ TEMPERATURE = "bounds.numbers.notation:parse_temperature"
 LANGUAGES = "jax_models.languages:LANGUAGES"
 PRESETS = "jax_models.constructions:PRESETS"
 WEIGHTINGS = "jax_models.weighting:WEIGHTINGS"
+# Of options of soft attention.
+SOFT: dict[str, Any] = {
+    "used_if": lambda one: find("bounds.cli.shared.subject:has_attention")(one, False),
+    "otherwise": "is of soft attention, and all attention is hard; leave it out",
+}
 # Of options that change no result.
 RUNNING: dict[str, Any] = {"key": False, "export": False}
 
@@ -185,6 +190,7 @@ class Weighted(Group):
         "Temperature of all layers: T, inverse_log:A (A / ln n) or power:A:P[:position] "
         "(A n^P); by default the model's own, 1 if random.",
         check=TEMPERATURE,
+        **SOFT,
     )
 
 
@@ -359,7 +365,7 @@ class Ties(Group):
         "error",
         "Hard attention: what an ambiguous tie is.",
         *("error", "warn"),
-        used_if=lambda one: find("bounds.cli.shared.subject:has_hard_attention")(one),
+        used_if=lambda one: find("bounds.cli.shared.subject:has_attention")(one, True),
         otherwise="is of hard attention, which the model does not have; leave it out",
     )
 

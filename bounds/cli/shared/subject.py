@@ -149,25 +149,26 @@ def name_model(options: Model, model: jm.Transformer) -> dict[str, str]:
     return {"model_sha256": digest, "weighting": weighting_label(model)}
 
 
-def has_hard_attention(options: Any) -> bool:
-    """Whether some model of the flags has hard attention; reads no weights.
+def has_attention(options: Any, hard: bool) -> bool:
+    """Whether some model of the flags has hard, or soft, attention; reads no weights.
 
     True for a model that cannot be read, which is refused where it is loaded.
     """
     if named := options.weighting:
         names = (named,) if isinstance(named, str) else named
-        return any(WEIGHTINGS[name].hard for name in names)
-    if options.model is None and options.preset in PRESETS:
-        return _is_hard_preset(options.preset)
-    if options.is_drawn:
-        return getattr(options, "is_main_job", False)
-    if options.model is None or os.path.isdir(options.model):
-        return options.model is None  # all families of checkpoints are soft
+        return any(WEIGHTINGS[name].hard is hard for name in names)
+    file, preset = (getattr(options, name, None) for name in ("model", "preset"))
+    if file is None and preset in PRESETS:
+        return _is_hard_preset(preset) is hard
+    if file is None and preset in (None, RANDOM):
+        return not hard or getattr(options, "is_main_job", False)
+    if file is None or os.path.isdir(file):
+        return file is None or not hard  # all families of checkpoints are soft
     try:
-        with safetensors.safe_open(options.model, framework="np") as file:
+        with safetensors.safe_open(file, framework="np") as file:
             layers = json.loads(file.metadata()["config"])["layers"]
         names = {layer["weighting"] for layer in layers if "same_as" not in layer}
-        return any(WEIGHTINGS[name].hard for name in names)
+        return any(WEIGHTINGS[name].hard is hard for name in names)
     except Exception:  # of many kinds: the file may be anyone's
         return True
 

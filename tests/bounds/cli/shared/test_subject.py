@@ -10,7 +10,7 @@ import jax_models as jm
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.exports import Output
 from bounds.cli.shared.subject import (
-    has_hard_attention,
+    has_attention,
     model_sha256,
     read_method,
     read_subject,
@@ -113,6 +113,38 @@ def test_an_option_of_another_method_is_refused(given, name):
         read(*given)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "influence --query=2 --target=log_probability_sum:0,0:1",
+        "influence --include_query --target=log_probability_sum:0,0:1",
+        "influence --temperature=2 --weighting=leftmost_hard",
+        "curve --temperature=2 --weighting=leftmost_hard,average_hard",
+        "scan --num_devices=2 --recipe=wild_type_marginals",
+        "entropy --num_inputs=4 --model=m.safetensors --lengths=2,14",
+        "entropy --seed=4 --model=m.safetensors --lengths=2,14",
+    ],
+)
+def test_an_option_without_an_effect_is_refused(given):
+    command, option, *others = given.split()
+    with refused(option.partition("=")[0] + " "):
+        COMMANDS[command].read([option, *others]).refuse_unused()
+    COMMANDS[command].read(others).refuse_unused()
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ("supremum --preset=first --length=4", "--seed=7"),
+        ("sensitivity --preset=first --lengths=3,4", "--seed=7"),
+        ("sensitivity --preset=first --lengths=3,4", "--num_inputs=5"),
+        ("scan --length=4", "--first_residue=5"),
+    ],
+)
+def test_what_a_model_does_not_use_is_refused(run, given, option):
+    run(*given.split(), option).assert_refused(option.partition("=")[0])
+
+
 def test_hard_attention_is_known_without_the_weights(tmp_path):
     models = {f"--preset={name}": build_preset(name) for name in PRESETS}
     for word, of in (("hard", "leftmost_hard"), ("soft", "softmax")):
@@ -122,10 +154,13 @@ def test_hard_attention_is_known_without_the_weights(tmp_path):
     assert {model.is_hard for model in models.values()} == {True, False}
     command = COMMANDS["sensitivity"]
     for given, model in models.items():
-        assert has_hard_attention(command.read([given])) == model.is_hard, given
+        asked = command.read([given])
+        assert has_attention(asked, hard=True) == model.is_hard, given
+        assert has_attention(asked, hard=False) != model.is_hard, given
         for name in ("softmax", "average_hard"):
             options = command.read([given, f"--weighting={name}"])
-            assert has_hard_attention(options) == (name != "softmax")
+            assert has_attention(options, hard=True) == (name != "softmax")
+            assert has_attention(options, hard=False) == (name == "softmax")
 
 
 @pytest.mark.parametrize(

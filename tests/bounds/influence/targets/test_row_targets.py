@@ -272,7 +272,7 @@ def beyond_at_a_late_row(num_layers, target, method):
         method=method,
         positions=[LATE],
         symbols=[2],
-        include_query=True,
+        include_query=target == "logits",
     )
     middle = (found.max_lower + found.max_upper) / 2
     assert found.max > 1e-2
