@@ -1,6 +1,7 @@
 """Random transformers, drawn with explicit JAX random keys for any `Architecture`."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jaxtyping import Float, PRNGKeyArray
 
 from jax_models.arguments import (
@@ -118,8 +120,8 @@ class Architecture:
 
 
 PLAIN = Architecture()
-# `gaussian_numbers` draws a power of two of numbers in this range; larger draws are exact.
-FEWEST_DRAWN, MOST_DRAWN_AHEAD = 64, 2**14
+# Numbers that `gaussian_numbers` draws for a smaller array; larger draws are exact.
+DRAWN_AT_LEAST = 2**12
 # Keywords of version 0.1.
 MOVED = {
     field.name: f"architecture=jm.Architecture({field.name}=...)"
@@ -225,12 +227,12 @@ def random_transformer(
         refuse_unread("tie_resolution", parts.tie_resolution, None, why)
     first = _first_layers(parts.same_layers, names)
     expect_key(key)
-    ends, *layer_keys = jax.random.split(key, num_layers + 1)
+    ends, *layer_keys = _split(key, num_layers + 1)
     draw = _Draw(parts, d_model, scale, dtype)
 
     def layer(at: int) -> Layer:
         # More keys than the parts of a layer take one after another.
-        keys = iter(jax.random.split(layer_keys[at], 16))
+        keys = iter(_split(layer_keys[at], 16))
         weights = draw.attention(keys, num_heads, score, layer_keys[at])
         attention = Attention(
             **weights,
@@ -254,7 +256,7 @@ def random_transformer(
             parts.combine,  # pyright: ignore[reportArgumentType]
         )
 
-    table, embedding, last, out, out_bias = jax.random.split(ends, 5)
+    table, embedding, last, out, out_bias = _split(ends, 5)
     # Layers that are the same are one object: a tree has their weights once.
     drawn = {at: layer(at) for at in dict.fromkeys(first)}
     narrow = parts.d_embedding or d_model
@@ -346,7 +348,7 @@ class _Draw:
     ) -> Norm:
         """Norm `name` of rows of `size` coordinates; by default `parts.norm`, d_model."""
         kind = NORMS[name or self.parts.norm]
-        keys = jax.random.split(key)[: len(kind.tensors())]
+        keys = _split(key)[: len(kind.tensors())]
         scale, *others = (self.bias(key, size or self.d_model) for key in keys)
         return kind(1 + scale, *others, self.parts.layer_norm_epsilon)
 
@@ -379,7 +381,7 @@ class _Draw:
         if SCORES[score].takes_vector:
             found["score_vector"] = self.gaussian(vector, num_heads, width, fan_in=1)
         if parts.query_key_norm is not None:
-            of_heads = jax.random.split(jax.random.fold_in(layer_key, 1))
+            of_heads = _split(jax.random.fold_in(layer_key, 1))
             for name, key in zip(("query_norm", "key_norm"), of_heads, strict=True):
                 found[name] = self.norm(key, parts.query_key_norm, width)
         found["distance_bias"] = jax.tree.map(
@@ -400,7 +402,7 @@ class _Draw:
         )
         norms = [self.norm(next(keys)), self.norm(next(keys))]
         if parts.gated:
-            gate, gate_bias = jax.random.split(next(keys))
+            gate, gate_bias = _split(next(keys))
             block = dataclasses.replace(
                 block,
                 gate=self.gaussian(gate, d_ff, read, fan_in=read),
@@ -411,7 +413,7 @@ class _Draw:
     def entry(self, key: PRNGKeyArray) -> Entry:
         """Norm and projection between the embedding and the first layer."""
         parts, d_model = self.parts, self.d_model
-        norm, weight, bias = jax.random.split(key, 3)
+        norm, weight, bias = _split(key, 3)
         width = parts.d_embedding
         return Entry(
             self.norm(norm, size=width) if parts.entry_norm else None,
@@ -428,7 +430,7 @@ class _Draw:
             classes = parts.num_classes
             pair = (key, bias_key)
             return None if classes is None else self.dense(Readout, pair, classes)
-        keys = jax.random.split(key, 5)
+        keys = _split(key, 5)
         offset = self.bias(bias_key, vocab_size)
         if parts.head == "tied":
             return Head((), offset, True)
@@ -478,16 +480,24 @@ def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
     return jax.tree_util.tree_map_with_path(settle, model)
 
 
+@functools.partial(jax.jit, static_argnums=1)
+def _split(key: PRNGKeyArray, count: int = 2) -> tuple[PRNGKeyArray, ...]:
+    """Keys of `jax.random.split`, apart, by one program."""
+    return tuple(jax.random.split(key, count))
+
+
 def gaussian_numbers(
     key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any, deviation: float = 1.0
 ) -> Float[Array, "..."]:
     """`jax.random.normal` times `deviation`; small shapes share compiled programs."""
     size = math.prod(map(int, shape))
-    if size > MOST_DRAWN_AHEAD:
+    if size > DRAWN_AT_LEAST:
         return jax.random.normal(key, shape, dtype) * deviation
     # The numbers are those of `jax.random.normal` of the shape: with JAX's default,
-    # partitionable generator a number depends only on the key and its index. A power of two
-    # of them is drawn, so that not every shape compiles a program.
-    drawn = max(FEWEST_DRAWN, 1 << (size - 1).bit_length())
-    numbers = jax.random.normal(key, (drawn,), dtype) * deviation
-    return numbers[:size].reshape(shape)
+    # partitionable generator a number depends only on the key and its index. As many are
+    # drawn at a time for all shapes, and NumPy makes arrays of them: programs of JAX for it
+    # take a process that draws one small model a second to compile.
+    numbers = jax.random.normal(key, (DRAWN_AT_LEAST,), dtype)
+    if isinstance(numbers, Tracer):
+        return numbers[:size].reshape(shape) * deviation
+    return jax.device_put(np.asarray(numbers)[:size].reshape(shape) * deviation)
