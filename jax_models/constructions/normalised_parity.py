@@ -6,7 +6,6 @@ tokens gets. Each of two layer norms without an additive constant takes one of t
 Any constant above 0 brings both back, and two more (docs/escaping-lemma5.md).
 """
 
-import dataclasses
 import functools
 import math
 from enum import IntEnum, auto
@@ -15,21 +14,21 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_models.arguments import expect_number
-from jax_models.constructions.parity import flat_hat
-from jax_models.constructions.published import twofold, twofold_terms
+from jax_models.constructions.parity import averaging_head, comparing_heads, flat_hat
+from jax_models.constructions.published import (
+    erase,
+    twofold,
+    twofold_layer,
+    twofold_terms,
+)
 from jax_models.model.attention import Schedule
-from jax_models.model.layer import Layer
 from jax_models.model.position import PowerTerm
-from jax_models.model.rows import LayerNorm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     Form,
-    Head,
     Neuron,
-    build_layer,
     build_transformer,
 )
-from jax_models.weighting import Softmax
 
 
 class Coordinate(IntEnum):
@@ -46,43 +45,12 @@ class Coordinate(IntEnum):
     OUT = auto()  # the result: 1 if k is odd, -1 if k is even
 
 
-HALF = len(Coordinate)
-WIDTH = 2 * HALF
-
-
-_twofold = functools.partial(twofold, half=HALF)
-
-
-def _neuron(read: Form, write: Form) -> Neuron:
-    return Neuron(read, _twofold(write))
-
-
-def _erase(coordinate: int, *, signed: bool = False) -> list[Neuron]:
-    """Neurons that set a coordinate to 0, one that is at least 0 unless `signed`."""
-    signs = (1, -1) if signed else (1,)
-    return [_neuron({coordinate: s}, {coordinate: -s}) for s in signs]
-
-
-def _normalise(layer: Layer, scale: float, epsilon: float, dtype: Any) -> Layer:
-    """The layer with a layer norm after each sublayer, the second times `scale`."""
-
-    def norm(scale: float) -> LayerNorm:
-        # The mean of (y, -y) is 0, so that the norm only divides.
-        return LayerNorm(
-            jnp.full(WIDTH, scale, dtype), jnp.zeros(WIDTH, dtype), epsilon
-        )
-
-    return dataclasses.replace(
-        layer, norm1=norm(1.0), norm2=norm(scale), layer_norm="post"
-    )
-
-
 def _marking_neurons() -> list[Neuron]:
     """Neurons of layer 1, which leave rows of 1/N times 0, 1 or -1."""
     y = Coordinate
     count = {y.BIT: 1.0, y.QUERY: 1.0}  # the constant 1 of a row
     hat = [
-        _neuron({y.GAP: 1, y.UNIT: shift}, {y.MATCH: slope, y.OTHER: -slope})
+        Neuron({y.GAP: 1, y.UNIT: shift}, {y.MATCH: slope, y.OTHER: -slope})
         for shift, slope in flat_hat()
     ]
     # R(u - z) is u where z = 0, and 0 where z >= 1 >= u.
@@ -90,18 +58,18 @@ def _marking_neurons() -> list[Neuron]:
     other_half = {coordinate: -factor for coordinate, factor in halves.items()}
     return [
         *hat,
-        _neuron({y.UNIT: 1}, {y.UNIT: -1, y.OTHER: 1}),
-        *_erase(y.ONE),
-        *_erase(y.GAP, signed=True),
-        *_erase(y.BIT),
-        _neuron({y.UNIT: 1, y.QUERY: -1}, {y.BIT: 1}),
-        *_erase(y.QUERY),
-        _neuron({y.UNIT: 1, y.BIT: -1}, {y.QUERY: 1}),
-        *_erase(y.SIGN, signed=True),
-        _neuron({y.UNIT: 1, y.SIGN: 0.5, **other_half}, {y.SIGN: 1}),
-        _neuron({y.UNIT: 1, y.SIGN: -0.5, **other_half}, {y.SIGN: -1}),
+        Neuron({y.UNIT: 1}, {y.UNIT: -1, y.OTHER: 1}),
+        *erase(y.ONE, signs=(1,)),
+        *erase(y.GAP),
+        *erase(y.BIT, signs=(1,)),
+        Neuron({y.UNIT: 1, y.QUERY: -1}, {y.BIT: 1}),
+        *erase(y.QUERY, signs=(1,)),
+        Neuron({y.UNIT: 1, y.BIT: -1}, {y.QUERY: 1}),
+        *erase(y.SIGN),
+        Neuron({y.UNIT: 1, y.SIGN: 0.5, **other_half}, {y.SIGN: 1}),
+        Neuron({y.UNIT: 1, y.SIGN: -0.5, **other_half}, {y.SIGN: -1}),
         # [N = 1]: the empty string, at whose query the heads of layer 2 agree.
-        _neuron({y.UNIT: 2, **{c: -f for c, f in count.items()}}, {y.OUT: -1}),
+        Neuron({y.UNIT: 2, **{c: -f for c, f in count.items()}}, {y.OUT: -1}),
     ]
 
 
@@ -182,47 +150,32 @@ def normalised_parity_transformer(
     """
     c = expect_number("sharpness c", c, 0, above=True)
     epsilon = expect_number("epsilon", epsilon, 0)
-    y = Coordinate
-    count = Head(
-        query=[{}],
-        key=[{}],
-        value=[{y.ONE: 1}, {y.QUERY: 1}],
-        write=[_twofold({y.GAP: 1}), _twofold({y.UNIT: 1})],
-    )
-    even, odd = (
-        Head(
-            query=[{y.QUERY: c}],
-            key=[{y.SIGN: sign}],
-            value=[{y.MATCH: 1}],
-            write=[_twofold({y.OUT: -sign})],
-        )
-        for sign in (1, -1)
-    )
+    y, half = Coordinate, len(Coordinate)
+    count = averaging_head(y.ONE, y.QUERY, y.GAP, y.UNIT)
+    heads = comparing_heads(c, y.QUERY, y.SIGN, y.MATCH, y.OUT)
     # All but OUT, and BIT: without it the row of a bit would be constant.
-    erase = [
-        *_erase(y.QUERY),
-        *_erase(y.SIGN, signed=True),
-        *_erase(y.MATCH),
-        *_erase(y.OTHER),
+    erased = [
+        *erase(y.QUERY, signs=(1,)),
+        *erase(y.SIGN),
+        *erase(y.MATCH, y.OTHER, signs=(1,)),
     ]
     sign = PowerTerm(y.SIGN, alternating=True, offset=0)
     gap = PowerTerm(y.GAP, scale=-1, position_power=1, length_power=-1, offset=0)
-    layer = functools.partial(build_layer, WIDTH, weighting=Softmax(), dtype=dtype)
-    marked = layer(heads=[count], neurons=_marking_neurons())
-    compared = layer(heads=[even, odd], neurons=erase, temperature=temperature)
+    layer = functools.partial(twofold_layer, half, epsilon=epsilon, dtype=dtype)
+    symbols: dict[str, Form] = {
+        "0": {y.BIT: 1},
+        "1": {y.BIT: 1, y.ONE: 1},
+        "$": {y.QUERY: 1},
+    }
     return build_transformer(
-        {
-            "0": _twofold({y.BIT: 1}),
-            "1": _twofold({y.BIT: 1, y.ONE: 1}),
-            "$": _twofold({y.QUERY: 1}),
-        },
+        {name: twofold(form, half) for name, form in symbols.items()},
         [
             # Three entries of size u of nine: u / sqrt(3 u^2 / 9) / sqrt(3) = 1.
-            _normalise(marked, 1 / math.sqrt(3), epsilon, dtype),
+            layer([count], _marking_neurons(), scale=1 / math.sqrt(3)),
             # At the query one entry of nine: OUT / sqrt(OUT^2 / 9) / 3 is its sign.
-            _normalise(compared, 1 / math.sqrt(HALF), epsilon, dtype),
+            layer(heads, erased, scale=1 / math.sqrt(half), temperature=temperature),
         ],
         [{y.OUT: -1}],
         0.0,
-        [x for term in (sign, gap) for x in twofold_terms((term,), HALF)],
+        [x for term in (sign, gap) for x in twofold_terms((term,), half)],
     )

@@ -42,6 +42,16 @@ def flat_hat() -> tuple[tuple[float, float], ...]:
     return (0.75, 2), (0.25, -2), (-0.25, -2), (-0.75, 2)
 
 
+def averaging_head(one: int, query: int, share: int, unit: int) -> Head:
+    """Head that adds k/N to the coordinate `share`, and 1/N to `unit`."""
+    return Head([{}], [{}], [{one: 1}, {query: 1}], [{share: 1}, {unit: 1}])
+
+
+def comparing_heads(c: float, query: int, sign: int, mark: int, out: int) -> list[Head]:
+    """Heads of scores c (-1)^p and -c (-1)^p that read `mark`: the second less the first."""
+    return [Head([{query: c}], [{sign: s}], [{mark: 1}], [{out: -s}]) for s in (1, -1)]
+
+
 def parity_transformer(
     *,
     c: float = 1.0,
@@ -106,26 +116,17 @@ def parity_transformer(
     """
     c = expect_number("sharpness c", c, 0, above=True)
     y = Coordinate
-    count = Head(
-        query=[{}],
-        key=[{}],
-        value=[{y.ONE: 1}, {y.QUERY: 1}],
-        write=[{y.GAP: 1}, {y.UNIT: 1}],
-    )
     hat = [
         Neuron({y.GAP: 1, y.UNIT: shift}, {y.MATCH: slope})
         for shift, slope in flat_hat()
     ]
-    even, odd = (
-        Head([{y.QUERY: c}], [{y.SIGN: sign}], [{y.MATCH: 1}], [{y.OUT: -sign}])
-        for sign in (1, -1)
-    )
+    heads = comparing_heads(c, y.QUERY, y.SIGN, y.MATCH, y.OUT)
     layer = functools.partial(build_layer, len(y), weighting=Softmax(), dtype=dtype)
     return build_transformer(
         {"0": {}, "1": {y.ONE: 1}, "$": {y.QUERY: 1}},
         [
-            layer(heads=[count], neurons=hat),
-            layer(heads=[even, odd], temperature=temperature),
+            layer(heads=[averaging_head(y.ONE, y.QUERY, y.GAP, y.UNIT)], neurons=hat),
+            layer(heads=heads, temperature=temperature),
         ],
         [{y.OUT: -1}],
         0.0,

@@ -18,7 +18,10 @@ import numpy as np
 from jaxtyping import Float
 
 from jax_models.arguments import choose_name, expect_integer, expect_number
+from jax_models.constructions.parity import averaging_head, comparing_heads
 from jax_models.errors import InputError
+from jax_models.model.attention import Schedule
+from jax_models.model.layer import Layer
 from jax_models.model.position import PowerTerm
 from jax_models.model.rows import LayerNorm
 from jax_models.model.transformer import Transformer
@@ -76,47 +79,64 @@ def twofold_terms(terms: Sequence[PowerTerm], half: int) -> list[PowerTerm]:
     return [*terms, *negative]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Halves:
-    """Parts of a model on activations (y, -y), written for y alone."""
+def erase(*coordinates: int, signs: Sequence[int] = (1, -1)) -> list[Neuron]:
+    """Neurons that take away coordinates, by R(y) - R(-y) = y; of one sign by one each."""
+    return [Neuron({at: s}, {at: -s}) for at in coordinates for s in signs]
 
-    size: int
-    terms: Sequence[PowerTerm]
-    heads: tuple[Sequence[Head], Sequence[Head]]
-    marks: Sequence[Neuron]  # of layer 1
-    answer: int  # coordinate
 
-    def double(self, logit: float, epsilon: float, dtype: Any) -> Transformer:
-        """The model on (y, -y) with layer norms; the logit is `logit` times the answer."""
-        epsilon = expect_number("epsilon", epsilon, 0)
-        half, width = self.size, 2 * self.size
-        norm = LayerNorm(jnp.ones(width, dtype), jnp.zeros(width, dtype), epsilon)
-        others = [at for at in range(half) if at != self.answer]
-        # R(y) - R(-y) = y: two neurons take away a coordinate of either sign.
-        erase = [Neuron({at: s}, {at: -s}) for at in others for s in (1, -1)]
-        layers = [
-            build_layer(
-                width,
-                weighting=Softmax(),
-                heads=[
-                    dataclasses.replace(x, write=[twofold(y, half) for y in x.write])
-                    for x in heads
-                ],
-                neurons=[Neuron(x.read, twofold(x.write, half)) for x in neurons],
-                dtype=dtype,
-            )
-            for heads, neurons in zip(self.heads, (self.marks, erase), strict=True)
-        ]
-        return build_transformer(
-            {name: twofold({at: 1}, half) for at, name in enumerate("01$")},
-            [
-                dataclasses.replace(x, norm1=norm, norm2=norm, layer_norm="post")
-                for x in layers
-            ],
-            [{self.answer: logit}],
-            0.0,
-            twofold_terms(self.terms, half),
-        )
+def twofold_layer(
+    half: int,
+    heads: Sequence[Head],
+    neurons: Sequence[Neuron],
+    epsilon: float,
+    dtype: Any,
+    scale: float = 1.0,  # of the second norm
+    temperature: Schedule | None = None,
+) -> Layer:
+    """Layer on (y, -y) with a norm after each sublayer, its heads and neurons read of y."""
+    width = 2 * half
+    layer = build_layer(
+        width,
+        weighting=Softmax(),
+        heads=[
+            dataclasses.replace(x, write=[twofold(form, half) for form in x.write])
+            for x in heads
+        ],
+        neurons=[Neuron(x.read, twofold(x.write, half)) for x in neurons],
+        temperature=temperature,
+        dtype=dtype,
+    )
+    # The mean of (y, -y) is 0, so that a norm only divides.
+    norm1, norm2 = (
+        LayerNorm(jnp.full(width, x, dtype), jnp.zeros(width, dtype), epsilon)
+        for x in (1.0, scale)
+    )
+    return dataclasses.replace(layer, norm1=norm1, norm2=norm2, layer_norm="post")
+
+
+def _published(
+    coordinates: type[IntEnum],
+    marked: tuple[Sequence[Head], Sequence[Neuron]],
+    heads: Sequence[Head],  # of layer 2
+    logit: float,
+    terms: Sequence[PowerTerm],
+    epsilon: float,
+    dtype: Any,
+) -> Transformer:
+    """Model of layer 1 `marked`, whose logit is `logit` times OUT."""
+    epsilon, half = expect_number("epsilon", epsilon, 0), len(coordinates)
+    out = coordinates["OUT"]
+    others = [at for at in coordinates if at != out]
+    return build_transformer(
+        {name: twofold({at: 1}, half) for at, name in enumerate("01$")},
+        [
+            twofold_layer(half, *made, epsilon, dtype)
+            for made in (marked, (heads, erase(*others)))
+        ],
+        [{out: logit}],
+        0.0,
+        twofold_terms(terms, half),
+    )
 
 
 def published_parity_transformer(
@@ -155,26 +175,17 @@ def published_parity_transformer(
     """
     c = expect_number("sharpness c", c, 0, above=True)
     y = Parity
-    count = Head(
-        query=[{}],
-        key=[{}],
-        value=[{y.ONE: 1}, {y.QUERY: 1}],
-        write=[{y.SHARE: 1}, {y.UNIT: 1}],
-    )
     # R(x - u) - 2 R(x) + R(x + u) at whole multiples x of u: u at 0, else 0.
     hat = [
         Neuron({y.SHARE: 1, y.PLACE: -1, y.UNIT: shift}, {y.MARK: slope})
         for shift, slope in ((-1, 1), (0, -2), (1, 1))
     ]
-    even, odd = (
-        Head([{y.QUERY: c}], [{y.SIGN: s}], [{y.MARK: 1}], [{y.OUT: -s}])
-        for s in (1, -1)
-    )
     # Positions count from 0, so that p = k for exactly one of the N positions.
     place = PowerTerm(y.PLACE, position_power=1, length_power=-1, offset=0)
     sign = PowerTerm(y.SIGN, alternating=True, offset=0)
-    halves = _Halves(len(y), (place, sign), ([count], [even, odd]), hat, y.OUT)
-    return halves.double(-1, epsilon, dtype)
+    marked = [averaging_head(y.ONE, y.QUERY, y.SHARE, y.UNIT)], hat
+    heads = comparing_heads(c, y.QUERY, y.SIGN, y.MARK, y.OUT)
+    return _published(y, marked, heads, -1, (place, sign), epsilon, dtype)
 
 
 def published_first_transformer(
@@ -214,9 +225,7 @@ def published_first_transformer(
         [{y.QUERY: c}], [{y.START: 1}], [{y.MARK: 1, y.START: -0.5}], [{y.OUT: 1}]
     )
     start = PowerTerm(y.START, position_power=_AT_START)
-    return _Halves(len(y), (start,), ([], [look]), [mark], y.OUT).double(
-        1, epsilon, dtype
-    )
+    return _published(y, ([], [mark]), [look], 1, (start,), epsilon, dtype)
 
 
 # Relative width of the last interval of epsilon that is left out.

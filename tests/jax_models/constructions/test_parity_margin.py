@@ -13,7 +13,7 @@ from jax_models.constructions import (
     normalised_parity_transformer,
     parity_transformer,
 )
-from jax_models.constructions.normalised_parity import HALF, Coordinate
+from jax_models.constructions.normalised_parity import Coordinate
 from tests.written import written
 
 RELATIVE = 1e-12
@@ -111,7 +111,7 @@ def test_the_closed_form_sees_a_row_that_is_normalised_otherwise():
     config, tensors = written(
         normalised_parity_transformer(epsilon=1e-3, dtype="float64")
     )
-    tensors["layers.0.ffn.w2"][[Coordinate.OTHER, Coordinate.OTHER + HALF]] = 0
+    tensors["layers.0.ffn.w2"][[Coordinate.OTHER, Coordinate.OTHER + len(Coordinate)]] = 0
     tokens = strings(9)[4]
     found = query_logit(config, tensors, tokens)
     expected = perturbed_logit(tokens, SHARPNESS, 1e-3)
