@@ -79,10 +79,7 @@ class Folder(Source):
         self.left = set(self.held)
 
     def unwrap(self, prefix: str) -> str:
-        """Removes leading parts that all names share (`module.`), also from `prefix`.
-
-        Returns `prefix`, of the base model's names. Parts that begin with it are kept.
-        """
+        """The prefix without leading parts that all names share, which are removed there."""
         ends = (end(self.held, default="").split(".")[:-1] for end in (min, max))
         common = itertools.takewhile(
             lambda both: both[0] == both[1], zip(*ends, strict=False)
@@ -195,10 +192,7 @@ class Folder(Source):
 
 
 def _rename(name: str) -> str:
-    """A tensor's present name: without `_orig_mod.`, which torch.compile inserts.
-
-    Norms' `gamma` and `beta` of old checkpoints become `weight` and `bias`.
-    """
+    """A tensor's present name, from that of torch.compile, or of old checkpoints' norms."""
     name = name.replace("_orig_mod.", "")
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):

@@ -62,11 +62,7 @@ class State(Source):
         return self.held[name].copy()
 
     def rows_of(self, what: str, given: Any) -> Float[np.ndarray, "rows width"]:
-        """Returns a table [rows, d], given as an array or as the name of one in the state.
-
-        `what` is the argument's name. Of three axes, a first or second one of length 1 is
-        removed: modules store positions as [n, 1, d].
-        """
+        """Returns a table [rows, d], an array or the name of one, of the argument `what`."""
         if isinstance(given, str):
             name = given.removeprefix(self.wrapper)
             if name not in self:

@@ -191,10 +191,7 @@ def _family(source: Folder) -> Family:
 
 
 def float_type(source: Source, dtype: Any) -> Any:
-    """Returns the float type `dtype`; for None float64 if the source has any, else float32.
-
-    Half precision becomes float32, with a warning.
-    """
+    """Float type `dtype`, or None's: float64 if the source has any, else float32."""
     kinds = {source.header(name)[1] for name in source.held} & set(FLOATS)
     if dtype is None:
         dtype = np.float64 if "F64" in kinds else np.float32
@@ -265,10 +262,7 @@ def _is_skipped(name: str, family: Family, prefix: str, head: str) -> bool:
 
 
 def find_separator(path: Path, symbols: dict[int, str]) -> int | None:
-    """Symbol that the tokenizer puts between two texts; None if there is none.
-
-    None as well where a template gives the second text the token type 0.
-    """
+    """Symbol that the tokenizer puts between two texts of different type, or None."""
     name: Any = BETWEEN
     if path.suffix == ".json":
         name, said = None, read_json(path).get("post_processor") or {}
@@ -379,10 +373,7 @@ def compare_outputs(
     # a safetensors file of tokens [n], and rows [n, d], logits [n, c] or both
     path: str | os.PathLike[str],
 ) -> dict[str, float]:
-    """Returns `largest_difference` of a model's rows and logits from stored ones, by name.
-
-    Raises `InputError` if one is above `ALLOWED` for the model's float type.
-    """
+    """Largest differences of rows and logits from stored ones, by name; at most `ALLOWED`."""
     path = expect_file("--check", path)
     try:
         stored = safetensors.numpy.load_file(path)

@@ -111,10 +111,7 @@ class Source(abc.ABC):
         return tensor
 
     def same(self, *names: str) -> str:
-        """Returns the first of a tensor's names that is stored, else the first.
-
-        Raises `InputError` if stored copies differ.
-        """
+        """First stored one of a tensor's names, else the first; refuses unequal copies."""
         stored = [name for name in names if name in self] or [names[0]]
         for other in stored[1:]:
             shape, _ = self.header(other)
@@ -153,10 +150,7 @@ MAPS = {
 
 @dataclasses.dataclass
 class Parts:
-    """Config and tensors of the model format, collected from a source.
-
-    Methods named `put` and `move` add tensors: `move` reads them from the source.
-    """
+    """Config and tensors of the model format; `put` adds one, `move` one of the source."""
 
     folder: Source
     dtype: Any
@@ -170,10 +164,7 @@ class Parts:
     second: np.ndarray | None = None  # the second token type's row less the first's
 
     def put(self, name: str, tensor: np.ndarray) -> None:
-        """Adds a tensor under its name in the format, in the model's float type.
-
-        The array may share the tensor's memory, which nothing else may write to.
-        """
+        """Adds a tensor, whose memory nothing else may write to, under its format's name."""
         tensor = np.ascontiguousarray(tensor, self.dtype)
         self.tensors[name] = jax.device_put(tensor, may_alias=True)
 
@@ -261,6 +252,20 @@ class Parts:
         for name in ("norm1", "norm2"):
             self.move_norm(f"{to}{name}", f"{source}{names[name]}", d, self.biases)
 
+    def move_layers(
+        self,
+        source: str,
+        names: Mapping[str, str],
+        heads: int,
+        inner: str = "intermediate_size",
+        count: str = "num_hidden_layers",
+    ) -> int:
+        """Adds layers of one kind, by the keys of their width and number; the number."""
+        width, number = self.folder.number(inner), self.folder.number(count)
+        for k in range(number):
+            self.move_layer(k, f"{source}{k}.", names, heads, width)
+        return number
+
     def _take_map(self, name: str, out: int, width: int) -> np.ndarray:
         if self.turned:
             return self.folder.take(name, width, out).T
@@ -269,11 +274,7 @@ class Parts:
     def split_heads(
         self, layer: int, source: str, heads: int, by_head: bool = False
     ) -> None:
-        """Adds the query, key and value maps, which the source stores as one map.
-
-        Its rows are all heads' queries, then keys, then values; if `by_head`, the query,
-        key and value of the first head, then those of the second, and so on.
-        """
+        """Adds query, key and value maps, stored as one: one by one, or all of a head."""
         d, to = self.width, f"layers.{layer}.attention."
         parts = {"": self._take_map(source.format("weight"), 3 * d, d)}
         if self.biases:
@@ -357,11 +358,7 @@ def padding_of(folder: Source) -> int | None:
 
 
 def put_padding(parts: Parts) -> None:
-    """Adds the padding to `parts.config`, and all other symbols as substitutable.
-
-    A padding symbol that also begins or ends texts, as in some decoders, is not hidden from
-    rows: it is not added as padding.
-    """
+    """Adds the padding to `parts.config`, and all other symbols as substitutable."""
     folder, vocab_size = parts.folder, parts.tensors["embedding"].shape[0]
     padding = padding_of(folder)
     others = [symbol for symbol in range(vocab_size) if symbol != padding]
@@ -370,5 +367,6 @@ def put_padding(parts: Parts) -> None:
     for key in ("bos_token_id", "eos_token_id"):
         found = folder.get(key)
         marks += found if isinstance(found, list) else [found]
+    # A padding symbol that also begins or ends texts is not hidden from rows.
     if len(others) < vocab_size and padding not in marks:
         parts.config["padding"] = padding

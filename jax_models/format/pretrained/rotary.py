@@ -146,12 +146,7 @@ def _settings(
 def _yarn(
     where: str, found: Mapping[str, Any], dims: int, theta: float, length: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Entries `scaling` and `temperature` of YaRN, for longer texts (Peng et al. 2024).
-
-    Coordinate pairs that turn more than `beta_fast` times within the original length keep
-    their frequency; for those that turn less than `beta_slow` times it is divided by the
-    factor; between them the two are interpolated linearly in the pair's index.
-    """
+    """Entries `scaling` and `temperature` of YaRN, for longer texts (Peng et al. 2024)."""
 
     def number(name: str, default: Any = None) -> float:
         value = default if found.get(name) is None else found[name]
@@ -170,6 +165,8 @@ def _yarn(
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dims - 1)
     high += 0.001 * (low == high)
+    # Pairs that turn more than `beta_fast` times within the original length keep their
+    # frequency; that of those that turn less than `beta_slow` times is divided.
     ramp = np.clip((np.arange(dims // 2) - low) / (high - low), 0, 1)
     plain = theta ** (-np.arange(0, dims, 2) / dims)
     listed = plain / factor * ramp + plain * (1 - ramp)

@@ -95,14 +95,10 @@ class Tokenizer(BriefRepr):
         self,
         source: str,
         texts: Mapping[str, str],
-        raise_case: bool = True,
+        raise_case: bool = True,  # letters that only the vocabulary's upper case has
         **more: Any,
     ) -> list[np.ndarray]:
-        """Returns `encode` of each text; keys of `texts` name their place in `source`.
-
-        Warnings count over all texts. Unless `raise_case`, lower-case letters that the
-        vocabulary lacks stay as they are.
-        """
+        """Returns `encode` of each text, by its place in `source`; with one warning."""
         found = []
         for place, text in texts.items():
             try:
@@ -284,11 +280,8 @@ def find_tokenizer(path: str | os.PathLike[str]) -> Path:
 def read_symbols(
     path: Path, rows: int = MOST_SYMBOLS
 ) -> tuple[dict[int, str], set[int]]:
-    """Returns the names of a tokenizer's symbols by number, and the special symbols.
-
-    Raises `InputError` for a number of `rows` or more. The file is read without the package
-    `tokenizers`, which may not be installed.
-    """
+    """Names of a tokenizer's symbols by number, below `rows`, and the special symbols."""
+    # Without the package `tokenizers`, which may not be installed.
     if path.suffix == ".json":
         stated: Any = read_json(path)
         try:

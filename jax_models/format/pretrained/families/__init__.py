@@ -24,18 +24,15 @@ Put = Callable[[Parts, str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """Functions and tensor names for reading the folders of some model types.
-
-    Names are without the prefix that the base model's tensors have if there is a head. In
-    `left_behind`, # stands for a number.
-    """
+    """Functions and names of tensors, without the base model's prefix, of model types."""
 
     put: Put  # everything but the head
     heads: Mapping[str, Put]  # functions that add a head, by its name (`head=`)
     body: tuple[str, ...]  # first parts of the base model's tensor names
     embedding: str  # the tensor that a decoder may be tied to
     decoder: str  # the tensor that maps rows to logits of symbols
-    left_behind: tuple[str, ...] = ()  # names of stored tensors that are not needed
+    # Names of stored tensors that are not needed; # stands for a number.
+    left_behind: tuple[str, ...] = ()
     tied: bool = True  # default: whether the decoder is the embedding
 
     def find_prefix(self, names: Iterable[str]) -> str:

@@ -4,7 +4,6 @@ from jax_models.errors import InputError
 from jax_models.format.pretrained.families import bert
 from jax_models.format.pretrained.parts import (
     Parts,
-    expect_default,
     read_activation,
     read_sizes,
 )
@@ -24,20 +23,11 @@ LAYER = {
 
 
 def put_albert(parts: Parts, prefix: str) -> None:
-    """Adds a checkpoint's config and tensors, except its output head's, to `parts`.
-
-    Each of `num_hidden_layers` places consists of the inner layers of its group. A group's
-    layers are stored at its first place and repeated by `same_as` at later ones.
-    """
+    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
     folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
-    expect_default(
-        folder, "position_embedding_type", ["absolute"], "positions are added"
-    )
     width = folder.number("embedding_size", 128)
-    bert.embed_positions(parts, f"{prefix}embeddings.", vocab_size, width)
-    source = f"{prefix}encoder.embedding_hidden_mapping_in"
-    parts.move("entry.projection", f"{source}.weight", d, width)
-    parts.move("entry.projection_bias", f"{source}.bias", d)
+    bert.embed(parts, prefix, vocab_size, width)
+    bert.project(parts, f"{prefix}encoder.embedding_hidden_mapping_in", d, width)
     places = folder.number("num_hidden_layers")
     groups = folder.number("num_hidden_groups", 1)
     count = folder.number("inner_group_num", 1)
@@ -48,6 +38,8 @@ def put_albert(parts: Parts, prefix: str) -> None:
             f"{folder.where(f'num_hidden_layers = {places}')}, with {count} in each; "
             f"expected at most {MOST_LAYERS} in all"
         )
+    # Each place consists of the inner layers of its group, which are stored at the group's
+    # first place.
     for place in range(places):
         group = group_of(place, places, groups)
         for k in range(count):
@@ -67,10 +59,8 @@ def put_albert(parts: Parts, prefix: str) -> None:
 
 
 def group_of(place: int, places: int, groups: int) -> int:
-    """Returns the group at a place: int(place / (places / groups)), in floating point.
-
-    The package transformers divides so: of 14 groups in 18 places, group 6 stands at place 9.
-    """
+    """Returns the group at a place."""
+    # The package transformers divides so: of 14 groups in 18 places group 6 is at place 9.
     return int(place / (places / groups))
 
 

@@ -33,40 +33,39 @@ LAYER = {
 def put_bert(parts: Parts, prefix: str) -> None:
     """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
     folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
-    expect_default(
-        folder, "position_embedding_type", ["absolute"], "positions are added"
-    )
     narrow = folder.config["model_type"] == "electra"
     width = folder.number("embedding_size", 128) if narrow else d
-    embed_positions(parts, f"{prefix}embeddings.", vocab_size, width)
+    embed(parts, prefix, vocab_size, width)
     if width != d:
-        source = f"{prefix}embeddings_project"
-        parts.move("entry.projection", f"{source}.weight", d, width)
-        parts.move("entry.projection_bias", f"{source}.bias", d)
-    inner = folder.number("intermediate_size")
-    for k in range(folder.number("num_hidden_layers")):
-        parts.move_layer(k, f"{prefix}encoder.layer.{k}.", LAYER, heads, inner)
+        project(parts, f"{prefix}embeddings_project", d, width)
+    count = parts.move_layers(f"{prefix}encoder.layer.", LAYER, heads)
     parts.config |= {
         "layer_norm": "post",
         "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-12),
         "activation": read_activation(folder, "hidden_act", "gelu"),
-        "layers": [{"weighting": "softmax"}] * folder.number("num_hidden_layers"),
+        "layers": [{"weighting": "softmax"}] * count,
     }
 
 
-def embed_positions(parts: Parts, prefix: str, vocab_size: int, width: int) -> None:
-    """Adds embedding, positions and the norm after them to `parts`.
+def project(parts: Parts, source: str, d: int, width: int) -> None:
+    """Adds the map `source` from a narrow embedding to the model's width."""
+    parts.move("entry.projection", f"{source}.weight", d, width)
+    parts.move("entry.projection_bias", f"{source}.bias", d)
 
-    The first token type's row is added to the row of every position. Models whose positions
-    count from the padding use this type for both texts of a pair; for others the second
-    type's row less the first's becomes `parts.second`.
-    """
-    folder = parts.folder
+
+def embed(parts: Parts, prefix: str, vocab_size: int, width: int) -> None:
+    """Adds embedding, positions with the first token type, and the norm after them."""
+    folder, prefix = parts.folder, f"{prefix}embeddings."
+    expect_default(
+        folder, "position_embedding_type", ["absolute"], "positions are added"
+    )
     parts.move("embedding", f"{prefix}word_embeddings.weight", vocab_size, width)
     table = take_positions(parts, prefix, width)
     types = folder.number("type_vocab_size", 2)
     name = f"{prefix}token_type_embeddings.weight"
     rows = folder.take(name, types, width).astype(parts.dtype)
+    # Models whose positions count from the padding use the first type for both texts of a
+    # pair.
     if types > 1 and folder.config["model_type"] not in COUNT_FROM_PADDING:
         parts.second = rows[1] - rows[0]
     parts.put("position", table + rows[0])
@@ -145,11 +144,7 @@ electra_masked_lm = masked_lm_of(
 
 
 def put_decoder(parts: Parts, at: int) -> str:
-    """Adds the decoder as step `at` of a head; returns "linear", or "embedding" if tied.
-
-    The decoder maps rows to logits of symbols. Tied to the embedding, it adds no tensor,
-    and a stored decoder must equal the embedding.
-    """
+    """Adds the decoder as step `at` of a head; returns "linear", or "embedding" if tied."""
     folder, name, embedding = parts.folder, parts.decoder, parts.tensors["embedding"]
     where = folder.where("tie_word_embeddings")
     if parts.tied:

@@ -24,14 +24,13 @@ def put_distilbert(parts: Parts, prefix: str) -> None:
     length = folder.number("max_position_embeddings")
     parts.move("position", f"{source}position_embeddings.weight", length, d)
     parts.move_norm("entry.norm", f"{source}LayerNorm", d)
-    inner = folder.number("hidden_dim")
-    for k in range(folder.number("n_layers")):
-        parts.move_layer(k, f"{prefix}transformer.layer.{k}.", LAYER, heads, inner)
+    sizes = "hidden_dim", "n_layers"
+    count = parts.move_layers(f"{prefix}transformer.layer.", LAYER, heads, *sizes)
     parts.config |= {
         "layer_norm": "post",
         "layer_norm_epsilon": EPSILON,
         "activation": read_activation(folder, "activation", "gelu"),
-        "layers": [{"weighting": "softmax"}] * folder.number("n_layers"),
+        "layers": [{"weighting": "softmax"}] * count,
     }
 
 

@@ -32,10 +32,7 @@ def put_esm(parts: Parts, prefix: str) -> None:
         parts.put("position", bert.take_positions(parts, source, d))
     if folder.flag("emb_layer_norm_before", False):
         parts.move_norm("entry.norm", f"{source}layer_norm", d)
-    inner = folder.number("intermediate_size")
-    count = folder.number("num_hidden_layers")
-    for k in range(count):
-        parts.move_layer(k, f"{prefix}encoder.layer.{k}.", LAYER, heads, inner)
+    count = parts.move_layers(f"{prefix}encoder.layer.", LAYER, heads)
     parts.move_norm("final_norm", f"{prefix}encoder.emb_layer_norm_after", d)
     parts.config |= {
         "layer_norm": "pre",
@@ -50,17 +47,14 @@ def put_esm(parts: Parts, prefix: str) -> None:
 
 
 def _rotary(parts: Parts) -> dict[str, Any]:
-    """Returns the config entry `rotary`, with stored frequencies if theta's differ.
-
-    The package transformers uses stored frequencies, which half precision may have rounded.
-    Those stored for the model win over those of a layer, which stand for all layers.
-    """
+    """Returns the config entry `rotary`, with stored frequencies if theta's differ."""
     folder, dims = parts.folder, parts.head_width
     theta = folder.get("rope_theta", 10000.0)
     entry: dict[str, Any] = {"dims": dims, "theta": theta}
     listed = sorted(x for x in folder.left if x.endswith("rotary_embeddings.inv_freq"))
     if listed:
-        # The shortest name is the model's own, without a layer.
+        # The package transformers uses stored frequencies, which half precision may have
+        # rounded. The shortest name is the model's own, without a layer.
         stored = folder.take(min(listed, key=len), dims // 2).astype(np.float64)
         expected = expect_number("rope_theta", theta, 0, above=True) ** (
             -np.arange(0, dims, 2) / dims

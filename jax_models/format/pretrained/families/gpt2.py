@@ -20,10 +20,7 @@ LEFT_BEHIND = ("h.#.attn.bias", "h.#.attn.masked_bias")
 
 
 def put_gpt2(parts: Parts, prefix: str) -> None:
-    """Adds a checkpoint's config and tensors, except its output head's, to `parts`.
-
-    `scale_attn_by_inverse_layer_idx` divides the scores of layer k by k + 1: a temperature.
-    """
+    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
     folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts, "n_embd", "n_head")
     parts.turned = True
     inner = folder.number("n_inner", 4 * d)
@@ -46,6 +43,7 @@ def put_gpt2(parts: Parts, prefix: str) -> None:
 def _scores(parts: Parts, layer: int) -> dict[str, object]:
     scaled = parts.folder.flag("scale_attn_weights", True)
     found: dict[str, object] = {} if scaled else {"score": "dot_product"}
+    # Scores of layer k are divided by k + 1.
     if parts.folder.flag("scale_attn_by_inverse_layer_idx", False) and layer:
         found["temperature"] = {"kind": "constant", "value": float(layer + 1)}
     return found

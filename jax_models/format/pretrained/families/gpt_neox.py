@@ -33,10 +33,7 @@ def put_gpt_neox(parts: Parts, prefix: str) -> None:
     folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
     expect_default(folder, "attention_bias", [True], "maps without biases are not read")
     parts.move("embedding", f"{prefix}embed_in.weight", vocab_size, d)
-    inner = folder.number("intermediate_size")
-    count = folder.number("num_hidden_layers")
-    for k in range(count):
-        parts.move_layer(k, f"{prefix}layers.{k}.", LAYER, heads, inner)
+    count = parts.move_layers(f"{prefix}layers.", LAYER, heads)
     parts.move_norm("final_norm", f"{prefix}final_layer_norm", d)
     layer = {"weighting": "softmax", "mask": "future"}
     layer |= rotary_of(folder, parts.head_width, share=0.25)

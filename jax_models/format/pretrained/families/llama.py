@@ -68,19 +68,14 @@ def put_llama(parts: Parts, prefix: str) -> None:
 
 
 def _windows(folder: Source, count: int) -> list[dict[str, int]]:
-    """Returns each layer's config key `window`; {} for a layer without one.
-
-    Llama has no window, nor has a model whose `sliding_window` is null. In Mistral all
-    layers have one; in Qwen, if `use_sliding_window`, the layers that `layer_types` calls
-    sliding, by default from layer `max_window_layers` on.
-    """
+    """Returns each layer's config key `window`; {} for a layer without one."""
     kind, slides = folder.config["model_type"], [True] * count
     qwen = kind in ("qwen2", "qwen3")
     if kind == "llama" or (qwen and not folder.flag("use_sliding_window", False)):
         return [{}] * count
     if folder.config.get("sliding_window", 4096) is None:
         return [{}] * count
-    if qwen:
+    if qwen:  # in Mistral all layers have a window
         first = folder.get("max_window_layers", 28)
         first = expect_integer(folder.where("max_window_layers"), first, 0)
         default = [("full", "sliding")[k >= first] + "_attention" for k in range(count)]

@@ -35,14 +35,12 @@ def put_opt(parts: Parts, prefix: str) -> None:
     parts.move("embedding", f"{prefix}embed_tokens.weight", vocab_size, d)
     table = folder.take(f"{prefix}embed_positions.weight", length + OFFSET, d)
     parts.put("position", table[OFFSET:])
-    inner, count = folder.number("ffn_dim"), folder.number("num_hidden_layers")
-    for k in range(count):
-        parts.move_layer(k, f"{prefix}layers.{k}.", LAYER, heads, inner)
+    count = parts.move_layers(f"{prefix}layers.", LAYER, heads, "ffn_dim")
     before = folder.flag("do_layer_norm_before", True)
     if before and not folder.flag("_remove_final_layer_norm", False):
         parts.move_norm("final_norm", f"{prefix}final_layer_norm", d)
     parts.config |= {
         "layer_norm": "pre" if before else "post",
         "activation": read_activation(folder, "activation_function", "relu"),
-        "layers": [{"weighting": "softmax", "mask": "future"} for _ in range(count)],
+        "layers": [{"weighting": "softmax", "mask": "future"}] * count,
     }
