@@ -16,7 +16,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, Literal, get_args
 
 import jax
@@ -37,7 +36,6 @@ from bounds.restriction.restriction import (
 )
 from bounds.restriction.search import (
     Method,
-    Neighbours,
     Remember,
     Report,
     SearchPlan,
@@ -57,7 +55,6 @@ from jax_models.model.transformer import read_logits
 
 Membership = Callable[[Tokens], bool]
 Pair = tuple[Tokens, Tokens]
-FindPair = Callable[[PartialInput], Pair | None]
 
 # Completions drawn where there are too many to list; their neighbours come on top.
 NUM_DRAWN = 64
@@ -88,73 +85,23 @@ def parity_pair(partial: PartialInput) -> Pair | None:
     return partial.complete(bits), partial.complete(bits + (np.arange(free) == 0))
 
 
-def dyck_pair(member: Membership) -> FindPair:
-    """Function from a partial input to a balanced and an unbalanced completion, or None."""
-
-    def find(partial: PartialInput) -> Pair | None:
-        fixed = partial.tokens[partial.tokens != FREE]
-        free = len(partial.free)
-        opened = int(((fixed == 0) | (fixed == 2)).sum())
-        closed = int(((fixed == 1) | (fixed == 3)).sum())
-        # So many of the free brackets have to close that the word sums to 0.
-        closing = (free + opened - closed) // 2
-        if not free or not 0 <= closing <= free:
-            return None
-        # Opening brackets first: no other arrangement goes less deep.
-        bits = (np.arange(free) >= free - closing).astype(int)
-        word = partial.complete(bits)
-        if not member(word):
-            return None
-        # Any one bracket that changes takes the sum away from 0.
-        turned = partial.complete(np.where(np.arange(free) == 0, 1 - bits, bits))
-        return word, turned
-
-    return find
-
-
-def reachable_pair(decider: Automaton | Membership, seed: int) -> FindPair:
-    """Function from a partial input to a member and a non-member, or to None."""
-    key = jax.random.key(seed)
-
-    def find(partial: PartialInput) -> Pair | None:
-        found = reachable_classes(
-            decider, partial.tokens, partial.symbols, key=key, num_samples=NUM_DRAWN
-        )
-        if found.member is None or found.non_member is None:
-            return None
-        return found.member.astype(np.int32), found.non_member.astype(np.int32)
-
-    return find
-
-
-def neighbours_of(find: FindPair, member: Membership, seed: int) -> Neighbours:
-    """Function that yields members with one bit freed that matters to the language alone."""
-
-    def neighbours(
-        model: jm.Transformer, given: PartialInput, query: int
-    ) -> Iterator[PartialInput]:
-        pair = find(given)
-        for word in [] if pair is None else _at_the_edge(pair, member, seed):
-            places = [i for i in given.free if not member(_flip(given, word, i))]
-            influence = compute_influence(
-                model,
-                word,
-                query=query,
-                symbols=given.symbols,
-                positions=places,
-                include_query=True,
-                ties="ignore",
-                rounding="none",
-                keep="position_max",
-            )
-            assert influence.position_upper is not None
-            # Flipping that bit makes a non-member, and its influence on the query's row
-            # is 0.
-            for place in places:
-                if influence.position_upper[place] == 0:
-                    yield PartialInput(word, given.symbols).release([place])
-
-    return neighbours
+def dyck_pair(partial: PartialInput, member: Membership) -> Pair | None:
+    """Returns a balanced and an unbalanced completion; None without the first."""
+    fixed = partial.tokens[partial.tokens != FREE]
+    free = len(partial.free)
+    opened = int(((fixed == 0) | (fixed == 2)).sum())
+    closed = int(((fixed == 1) | (fixed == 3)).sum())
+    # So many of the free brackets have to close that the word sums to 0.
+    closing = (free + opened - closed) // 2
+    if not free or not 0 <= closing <= free:
+        return None
+    # Opening brackets first: no other arrangement goes less deep.
+    bits = (np.arange(free) >= free - closing).astype(int)
+    word = partial.complete(bits)
+    if not member(word):
+        return None
+    # Any one bracket that changes takes the sum away from 0.
+    return word, partial.complete(np.where(np.arange(free) == 0, 1 - bits, bits))
 
 
 def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
@@ -177,18 +124,69 @@ def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
             yield word
 
 
-def _flip(given: PartialInput, word: Tokens, place: int) -> Tokens:
-    """Copy of `word` with the other of the two symbols at `place`."""
-    flipped = word.copy()
-    flipped[place] = sum(given.symbols) - word[place]
-    return flipped
+@dataclasses.dataclass(frozen=True)
+class _Language:
+    """A language, and the search for a member and a non-member among completions."""
 
+    name: str
+    entry: str | dict[str, Any] | None  # of a certificate, by which anyone can decide
+    member: Membership
+    seed: int
+    # Of a language that may have few members; None where brackets or bits are counted.
+    decider: Automaton | Membership | None = None
+    tokens: Tokens | None = None  # fixed beforehand
 
-def searched(decider: Automaton | Membership, free: int) -> str:
-    """Words for the completions that `reachable_pair` tries."""
-    if isinstance(decider, Automaton) or free <= MOST_ENUMERATED:
-        return "all"
-    return f"{NUM_DRAWN + 2} drawn ones and their neighbours"
+    def find(self, partial: PartialInput) -> Pair | None:
+        """A member and a non-member that complete a partial input, or None."""
+        if self.decider is None:
+            if self.name == "parity":
+                return parity_pair(partial)
+            return dyck_pair(partial, self.member)
+        found = reachable_classes(
+            self.decider,
+            partial.tokens,
+            partial.symbols,
+            key=jax.random.key(self.seed),
+            num_samples=NUM_DRAWN,
+        )
+        if found.member is None or found.non_member is None:
+            return None
+        return found.member.astype(np.int32), found.non_member.astype(np.int32)
+
+    def neighbours(
+        self, model: jm.Transformer, given: PartialInput, query: int
+    ) -> Iterator[PartialInput]:
+        """Yields members with one bit freed that matters to the language alone."""
+        pair = self.find(given)
+        for word in [] if pair is None else _at_the_edge(pair, self.member, self.seed):
+            # The sum of both symbols less one is the other.
+            flipped = {i: word.copy() for i in given.free}
+            for place, other in flipped.items():
+                other[place] = sum(given.symbols) - word[place]
+            places = [i for i, other in flipped.items() if not self.member(other)]
+            influence = compute_influence(
+                model,
+                word,
+                query=query,
+                symbols=given.symbols,
+                positions=places,
+                include_query=True,
+                ties="ignore",
+                rounding="none",
+                keep="position_max",
+            )
+            assert influence.position_upper is not None
+            # Flipping that bit makes a non-member, and its influence on the query's row
+            # is 0.
+            for place in places:
+                if influence.position_upper[place] == 0:
+                    yield PartialInput(word, given.symbols).release([place])
+
+    def tried(self, free: int) -> str:
+        """Words for the completions that `find` tries by a decider."""
+        if isinstance(self.decider, Automaton) or free <= MOST_ENUMERATED:
+            return "all"
+        return f"{NUM_DRAWN + 2} drawn ones and their neighbours"
 
 
 def find_counterexample(
@@ -262,11 +260,7 @@ def find_counterexample(
         remember=remember,
         useful=lambda restricted: given.find(restricted) is not None,
         report=report,
-        neighbours=(  # of a language that may have few members
-            None
-            if given.searched is None
-            else neighbours_of(given.find, given.member, seed)
-        ),
+        neighbours=None if given.decider is None else given.neighbours,
     )
     found = restrict(model, length, pre_restriction, (0, 1), query, plan)
     pair = given.find(found.partial)
@@ -278,22 +272,17 @@ def find_counterexample(
         ranges = "free positions range over ( and ), one of the two types of bracket"
     if ranges is not None:
         found = dataclasses.replace(found, reasons=(*found.reasons, ranges))
-    if pair is None:
-        return _without_pair(model, found, given)
-    return _with_pair(model, found, pair, given)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Language:
-    """A language: its name, its membership function, and the search for a pair."""
-
-    name: str
-    entry: str | dict[str, Any] | None  # of a certificate, by which anyone can decide
-    member: Membership
-    find: FindPair
-    # Completions that `find` tries, in words, by their number; None where one is enough.
-    searched: Callable[[int], str] | None
-    tokens: Tokens | None = None  # fixed beforehand
+    if pair is not None:
+        return _with_pair(model, found, pair, given)
+    certificate = found.certificate
+    if given.entry is not None:
+        certificate = {**certificate, "language": given.entry}
+    return dataclasses.replace(
+        found,
+        language=given.name,
+        certificate=certificate,
+        reasons=(*found.reasons, *_why_alike(model, found, given)),
+    )
 
 
 def _given(
@@ -302,42 +291,29 @@ def _given(
     language: LanguageName | Automaton | RegularLanguage | Membership,
     seed: int,
 ) -> _Language:
-    def decided(
-        name: str,
-        entry: str | dict[str, Any] | None,
-        member: Membership,
-        decider: Automaton | Membership,
-        tokens: Tokens | None = None,
-    ) -> _Language:
-        find, tried = reachable_pair(decider, seed), partial(searched, decider)
-        return _Language(name, entry, member, find, tried, tokens)
-
     if isinstance(language, Automaton):
-        return decided("automaton", None, _decides(language), language)
+        return _Language("automaton", None, _decides(language), seed, language)
     if isinstance(language, RegularLanguage):
         if len(language.symbols) < 2:
             raise jm.InputError(
                 f"{language.name}: the alphabet has one symbol; a free position needs two"
             )
-        end = end_after(model, language)
-        tokens, entry = prepare(language.name, length, end), json.loads(language.text)
-        automaton, member = language.automaton, _decides(language)
-        return decided(language.name, entry, member, automaton, tokens)
+        name, entry = language.name, json.loads(language.text)
+        tokens = prepare(name, length, end_after(model, language))
+        decider = language.automaton
+        return _Language(name, entry, _decides(language), seed, decider, tokens)
     if callable(language):
-        return decided("membership function", None, language, language)
+        return _Language("membership function", None, language, seed, language)
     if language not in NAMES:
         raise jm.InputError(
             f"language = {language!r}; expected one of {', '.join(NAMES)}, an automaton, "
             "or a function that decides membership"
         )
-    end = end_after(model, get_language(language))
-    member = _decides(get_language(language))
+    known = get_language(language)
+    end = end_after(model, known)
     tokens = prepare(language, length, end)
-    automaton = named_automaton(language, length - (end is not None))
-    if automaton is not None:
-        return decided(language, language, member, automaton, tokens)
-    find = parity_pair if language == "parity" else dyck_pair(member)
-    return _Language(language, language, member, find, None, tokens)
+    decider = named_automaton(language, length - (end is not None))
+    return _Language(language, language, _decides(known), seed, decider, tokens)
 
 
 def prepare(language: str, length: int, end: int | None) -> Tokens:
@@ -364,21 +340,6 @@ def _decides(language: Language | Automaton) -> Membership:
     return lambda tokens: bool(language.contains(tokens))
 
 
-def _without_pair(
-    model: jm.Transformer, found: Restriction, given: _Language
-) -> Restriction:
-    """Restriction `found` with its language, and the reasons why it has no pair."""
-    certificate = found.certificate
-    if given.entry is not None:
-        certificate = {**certificate, "language": given.entry}
-    return dataclasses.replace(
-        found,
-        language=given.name,
-        certificate=certificate,
-        reasons=(*found.reasons, *_why_alike(model, found, given)),
-    )
-
-
 def _why_alike(
     model: jm.Transformer, found: Restriction, given: _Language
 ) -> tuple[str, ...]:
@@ -386,7 +347,7 @@ def _why_alike(
     if not free:
         more = "use a longer input, or a pre_restriction that leaves some free (-1)"
         return () if found.reasons else (f"no position is free beforehand; {more}",)
-    if given.searched is None:
+    if given.decider is None:
         return (
             f"none of the 2^{free} completions is a word of {given.name}: too many "
             "brackets of one kind are fixed; fix others by pre_restriction",
@@ -402,7 +363,7 @@ def _why_alike(
                 f"take another length: at n = {whole.length} all inputs of both are"
             )
     reasons = [
-        f"of the 2^{free} completions {given.searched(free)} are classified alike by the "
+        f"of the 2^{free} completions {given.tried(free)} are classified alike by the "
         f"{given.name if given.entry is None else 'language'} too, as "
         f"{'members' if member else 'non-members'}, so there is no contradiction; next, "
         f"{advice}"
