@@ -7,6 +7,7 @@ norm.
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -130,12 +131,8 @@ def read_folder(
     return model, source.stored(skipped)
 
 
-def finish(
-    parts: Parts,
-    # names of tensors that were not read, but should have been
-    left: Iterable[str],
-) -> Transformer:
-    """Returns the model of `parts`; raises `InputError` if `left` is not empty."""
+def finish(parts: Parts, left: Iterable[str]) -> Transformer:
+    """Returns the model of `parts`; refuses names `left` of tensors that were not read."""
     source, left = parts.folder, sorted(left)
     if sinks := [name for name in left if name.endswith("sinks")]:
         raise InputError(
@@ -250,7 +247,7 @@ def _is_skipped(name: str, family: Family, prefix: str, head: str) -> bool:
     plain = name.removeprefix(prefix)
     if head == "causal_lm" and plain == "lm_head.bias":  # these read-outs have none
         return False
-    if family.is_left_behind(plain) or plain.startswith(HEADS):
+    if re.sub(r"\d+", "#", plain) in family.left_behind or plain.startswith(HEADS):
         return True
     body = (prefix,) if prefix else tuple(f"{part}." for part in family.body)
     # With a prefix, a tensor outside the base model is of a head.
@@ -369,9 +366,7 @@ ALLOWED = {"float64": 1e-11, "float32": 2e-3}
 
 
 def compare_outputs(
-    model: Transformer,
-    # a safetensors file of tokens [n], and rows [n, d], logits [n, c] or both
-    path: str | os.PathLike[str],
+    model: Transformer, path: str | os.PathLike[str]
 ) -> dict[str, float]:
     """Largest differences of rows and logits from stored ones, by name; at most `ALLOWED`."""
     path = expect_file("--check", path)

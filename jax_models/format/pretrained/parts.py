@@ -322,15 +322,8 @@ def read_layer_types(
     return list(types)
 
 
-def expect_default(
-    folder: Source,
-    key: str,
-    # values of the key; its absence is allowed
-    allowed: Sequence[Any],
-    # end of the message
-    why: str,
-) -> None:
-    """Raises `InputError` if a configuration value is present and not in `allowed`."""
+def expect_default(folder: Source, key: str, allowed: Sequence[Any], why: str) -> None:
+    """Refuses a value of a configuration, for the reason `why`, unless in `allowed`."""
     found = folder.get(key)
     if found is not None and found not in allowed:
         raise InputError(

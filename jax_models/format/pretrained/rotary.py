@@ -4,7 +4,6 @@ Configurations have `rope_parameters`, or the older `rope_scaling` with keys of 
 for theta and for the turned share of a head; where several are present, they must agree.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -38,31 +37,20 @@ def _read_kind(where: str, found: Any) -> str:
     return choose_name(f"rope_type in {where}", kind, KINDS)
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerType:
-    """Type of layers, with the key of its theta; `name` is "" for the whole model."""
-
-    name: str  # key of its entry in `rope_parameters`
-    theta_key: str  # of configurations without `rope_parameters`
-    theta: float  # by default
-
-
-WHOLE_MODEL = LayerType("", "rotary_emb_base", 10_000.0)
-
-
 def rotary_of(
     folder: Source,
-    # of a head
-    width: int,
-    # turned share of a head by default; None where whole heads turn
+    width: int,  # of a head
+    # Turned share of a head by default; None where whole heads turn.
     share: float | None = None,
-    layers: LayerType = WHOLE_MODEL,
+    kind: str = "",  # of layers, the key of their entry in `rope_parameters`
+    theta_key: str = "rotary_emb_base",  # of configurations without `rope_parameters`
+    theta: float = 10_000.0,  # by default
 ) -> dict[str, Any]:
     """Config keys `rotary` and, for YaRN, `temperature` of layers."""
     entries = {folder.where(key): folder.get(key) for key in KEYS}
-    if layers.name:
-        own, new = folder.where(KEYS[0]), folder.get(KEYS[0], {}).get(layers.name)
-        entries = {f"{layers.name} in {own}": new} | entries
+    if kind:
+        own, new = folder.where(KEYS[0]), folder.get(KEYS[0], {}).get(kind)
+        entries = {f"{kind} in {own}": new} | entries
         del entries[own]
     entries = {where: found for where, found in entries.items() if found}
 
@@ -78,12 +66,12 @@ def rotary_of(
 
     thetas = {
         where: expect_number(where, x, 0, above=True)
-        for where, x in given("rope_theta", layers.theta_key).items()
+        for where, x in given("rope_theta", theta_key).items()
     }
     if len(set(thetas.values())) > 1:
-        each = " and ".join(f"{where} is {theta:g}" for where, theta in thetas.items())
+        each = " and ".join(f"{where} is {x:g}" for where, x in thetas.items())
         raise InputError(f"{each}, which disagree; leave one out")
-    theta = next(iter(thetas.values()), layers.theta)
+    theta = next(iter(thetas.values()), theta)
     for where, x in given("partial_rotary_factor", "rotary_pct").items():
         if share is not None:
             share = expect_number(where, x, 0, above=True)

@@ -42,10 +42,6 @@ class Family:
         found = Counter(m[1] for m in map(pattern.match, names) if m)
         return max(found, key=lambda prefix: (found[prefix], prefix), default="")
 
-    def is_left_behind(self, name: str) -> bool:
-        """Whether a tensor of the base model is one of `left_behind`."""
-        return re.sub(r"\d+", "#", name) in self.left_behind
-
 
 _BERT = {
     "masked_lm": bert.masked_lm,

@@ -19,7 +19,7 @@ from jax_models.format.pretrained.parts import (
     read_layer_types,
     read_sizes,
 )
-from jax_models.format.pretrained.rotary import LayerType, rotary_of
+from jax_models.format.pretrained.rotary import rotary_of
 
 # By a layer's type: the older name of its theta, and its default.
 THETA = {
@@ -70,7 +70,7 @@ def _attention(folder: Source, kind: str, width: int) -> dict[str, Any]:
     if older in folder.config and folder.config[older] is None:
         # Versions of transformers differ in the frequencies that it stands for.
         raise InputError(f"{folder.where(older)} is null; expected a number")
-    settings = rotary_of(folder, width, layers=LayerType(kind, older, theta))
+    settings = rotary_of(folder, width, None, kind, older, theta)
     if kind == "full_attention":
         return settings
     whole = expect_integer(
