@@ -107,31 +107,21 @@ def plan(options: SensitivityOptions) -> Work:
                     "listed; leave it out"
                 )
     memory = options.memory_limit
-    limit = None if memory is None else parse_bytes(memory)
+    run = Run(memory_limit=None if memory is None else parse_bytes(memory))
     named = name_model(options, model)
-    asked = options.key("form", "query", "num_inputs", "seed", "ties", "dtype")
+    names = ("form", "query", "num_inputs", "seed", "ties")
+    how: dict[str, Any] = {name: getattr(options, name) for name in names}
 
     def compute(n: int) -> dict[str, Any]:
-        found = average_sensitivity(
-            model,
-            n,
-            form=asked["form"],
-            target=target,
-            query=options.query,
-            num_inputs=options.num_inputs,
-            seed=options.seed,
-            ties=asked["ties"],
-            run=Run(memory_limit=limit),
-        )
-        return as_row(found)
+        return as_row(average_sensitivity(model, n, target=target, run=run, **how))
 
     def export(rows: list[dict[str, Any]]) -> Exports:
         curve = SensitivityCurve(named["weighting"], rows)
-        fit = dataclasses.asdict(curve.fit)
+        fit, interval = dataclasses.asdict(curve.fit), exponent_interval(curve.fit)
         record = {
             **named,
             "form": options.form,
-            "fit": {**fit, "interval": exponent_interval(curve.fit)},
+            "fit": {**fit, "interval": interval},
             "finding": curve.finding,
             "rows": rows,
         }
@@ -147,7 +137,8 @@ def plan(options: SensitivityOptions) -> Work:
     return LengthSweep(
         opening="averages at ",
         verb="average",
-        key={**asked, **named, "target": target_key(target or "decision")},
+        key=options.key("dtype")
+        | {**how, **named, "target": target_key(target or "decision")},
         compute=compute,
         form=FORM,
         export=export,

@@ -209,14 +209,11 @@ def average_sensitivity(
         s(x) = 1/4 sum_i |f(x) - f(x with x_i flipped)|^2                 ("real")
 
     Of f with the values -1 and 1 both are the same. Inputs are uniform over the symbols
-    that the model substitutes; an end token stays. All are listed where a length has at
-    most 2^16, and the mean is exact. Beyond that inputs are sampled, each s(x) from one
-    scan of all its neighbours, and the mean is estimated. A position whose sign lies
-    within the radius of rounding counts 0 in the lower end and 1 in the upper.
-
-    The interval is that of Student's distribution, which is rough where few inputs have
-    almost all of the sum. Where all sampled s(x) may be alike it allows for a share
-    1 - 0.05^(1/inputs) of inputs that none of the samples is of.
+    that the model substitutes; an end token stays. Up to 2^16 inputs all are listed, and
+    the mean is exact; beyond that it is estimated by sampled ones, each s(x) from one scan
+    of all neighbours. A position whose sign lies within the radius of rounding counts 0 in
+    the lower end and 1 in the upper. The interval is that of Student's distribution; where
+    all sampled s(x) may be alike it allows for a share 1 - 0.05^(1/inputs) of others.
 
     Args:
         model: A transformer with a read-out.
@@ -275,14 +272,13 @@ def average_sensitivity(
             "as LogitDifference(s, t)"
         )
     if enumerated := is_listed(source, length):
-        counts = _of_all_inputs(first, source, form, ties)
+        lower, upper = _of_all_inputs(first, source, form, ties)
     else:
         inputs = np.stack([source.draw(length, i) for i in range(num_inputs)])
         values, radii = scalar_values(first, inputs, ties)
-        ends = zip(values - radii, values + radii, strict=True)
-        each = zip(inputs, ends, strict=True)
-        counts = np.array([_of_input(ask(x), y, form, ties, run) for x, y in each])
-    lower, upper = counts.T
+        each = zip(inputs, values - radii, values + radii, strict=True)
+        counts = [_of_input(ask(x), ends, form, ties, run) for x, *ends in each]
+        lower, upper = np.transpose(counts)
     low, high = float(lower.mean()), float(upper.mean())
     return Sensitivity(
         length=length,
@@ -291,7 +287,7 @@ def average_sensitivity(
         lower=low,
         upper=high,
         interval=None if enumerated else _interval(lower, upper, free),
-        inputs=len(counts),
+        inputs=len(lower),
         undecided=int((upper - lower).sum()) if form == "sign" else 0,
         kind=kind_of((low + high) / 2, low, high) if enumerated else "estimated",
     )
@@ -322,7 +318,7 @@ def _interval(
 
 def _of_all_inputs(
     request: InfluenceRequest, source: SampledInputs, form: Form, ties: TieRule
-) -> Float[np.ndarray, "inputs 2"]:
+) -> Float[np.ndarray, "2 inputs"]:
     """Lower and upper end of s(x) for each of all inputs of a length."""
     free = request.tokens.size - (source.end is not None)
     shape = (len(source.symbols),) * free
@@ -330,22 +326,20 @@ def _of_all_inputs(
     if source.end is not None:
         tokens = np.pad(tokens, ((0, 0), (0, 1)), constant_values=source.end)
     values, radii = scalar_values(request, tokens, ties)
-    low, high = ((values + x).reshape(shape) for x in (-radii, radii))
+    low, high = ends = tuple((values + x).reshape(shape) for x in (-radii, radii))
     counts = np.zeros((2, *shape))
-    if form == "real":
-        _require_unit(low, high)
     for axis in range(free):
         if form == "real":
-            other_low, other_high = np.flip(low, axis), np.flip(high, axis)
-            counts += _quarter_squares(low - other_high, high - other_low)
+            others = low - np.flip(high, axis), high - np.flip(low, axis)
+            counts += _quarter_squares(ends, others)
         else:
-            counts += _flips((low, high), (low, high), axis)
-    return counts.reshape(2, -1).T
+            counts += _flips(ends, ends, axis)
+    return counts.reshape(2, -1)
 
 
 def _of_input(
     request: InfluenceRequest,
-    ends: tuple[float, float],  # of f(x)
+    ends: Sequence[float],  # of f(x)
     form: Form,
     ties: TieRule,
     run: Run,
@@ -360,23 +354,20 @@ def _of_input(
     changes = tuple(np.nan_to_num(x[kept]) for x in (found.lower, found.upper))
     lines = low + changes[0], high + changes[1]
     if form == "real":
-        _require_unit(*lines)
-        counts = _quarter_squares(*changes)
+        counts = _quarter_squares(lines, changes)
     else:
         counts = _flips((low, high), lines, axis=1)
     return counts.sum(axis=(1, 2))
 
 
 def _flips(
-    ends: tuple[End, End],
-    lines: tuple[Float[np.ndarray, "*lines"], Float[np.ndarray, "*lines"]],
+    ends: tuple[End, ...],
+    lines: tuple[Float[np.ndarray, "*lines"], ...],
     axis: int,
 ) -> Bool[np.ndarray, "2 ..."]:
-    """Masks of values with another on their line of certainly, and possibly, other sign.
-
-    Lines go along an axis through all symbols of a position. Each has two or more, so
-    that one whose own sign is open possibly differs, as it does from itself.
-    """
+    """Masks of values with another on their line of certainly, and possibly, other sign."""
+    # Lines go along an axis through all symbols of a position. Each has two or more, so
+    # that one whose own sign is open possibly differs, as it does from itself.
     (low, high), (line_low, line_high) = ends, lines
 
     def some(mask: Any) -> Any:
@@ -388,23 +379,20 @@ def _flips(
 
 
 def _quarter_squares(
-    low: Float[np.ndarray, "*values"], high: Float[np.ndarray, "*values"]
+    values: tuple[Float[np.ndarray, "*values"], ...],
+    changes: tuple[Float[np.ndarray, "*values"], ...],
 ) -> Float[np.ndarray, "2 *values"]:
-    """Lower and upper end of a quarter of the square of a change in [low, high]."""
-    least = np.maximum(0.0, np.maximum(low, -high))
-    return np.stack([least**2, np.maximum(low**2, high**2)]) / 4
-
-
-def _require_unit(
-    low: Float[np.ndarray, "*values"], high: Float[np.ndarray, "*values"]
-) -> None:
-    """Raises `InputError` if a value in [low, high] certainly lies outside [-1, 1]."""
+    """Ends of a quarter of squared changes; refuses values certainly outside [-1, 1]."""
+    low, high = values
     if (outside := (low > 1) | (high < -1)).any():
         value = float(((low + high) / 2)[outside][0])
         raise InputError(
             f"form = 'real' is of values in [-1, 1], and the target has the value "
             f"{value:.6g}; scale the read-out, or take form='sign'"
         )
+    low, high = changes
+    least = np.maximum(0.0, np.maximum(low, -high))
+    return np.stack([least**2, np.maximum(low**2, high**2)]) / 4
 
 
 def as_row(found: Sensitivity) -> dict[str, Any]:
@@ -427,18 +415,27 @@ class SensitivityCurve:
         """Power law positions^-exponent fitted to the means: a negative exponent grows."""
         return fit_decay(*points(self.rows, "mean", "positions"))
 
+    @functools.cached_property
+    def power(self) -> str:
+        """Text of the fitted power of n with its 95 % interval; "" without a fit."""
+        ends, exponent = exponent_interval(self.fit), self.fit.exponent
+        if ends is None or exponent is None:
+            return ""
+        low, power, high = map(show_exponent, (-ends[1], -exponent, -ends[0]))
+        return f"fitted power of n {power} (95% interval {low} to {high})"
+
     @property
     def finding(self) -> str:
         """The power of n in a sentence."""
         fit = self.fit
-        if fit.exponent is None:
+        if not self.power:
             return (
                 f"{self.label}: the average sensitivity is not 0 at {fit.lengths} "
                 f"length{'s' * (fit.lengths != 1)}; "
                 f"a power of n is fitted to {MIN_LENGTHS} or more."
             )
         return (
-            f"{self.label}: the average sensitivity {describe_trend(fit)}; {self._power()} "
+            f"{self.label}: the average sensitivity {describe_trend(fit)}; {self.power} "
             f"over {fit.lengths} lengths of {fit.first} to {fit.last} positions n."
         )
 
@@ -446,14 +443,5 @@ class SensitivityCurve:
         """Figure of the means with their intervals, between the guides n and √n."""
         from bounds.figures.tables import sensitivity_figure
 
-        fitted = self.fit.exponent is not None
-        label = f"{self.label}: {self._power()}" if fitted else self.label
+        label = f"{self.label}: {self.power}" if self.power else self.label
         return sensitivity_figure(self.rows, label)
-
-    def _power(self) -> str:
-        """Text of the fitted power of n with its 95 % interval."""
-        ends = exponent_interval(self.fit)
-        assert ends is not None
-        assert self.fit.exponent is not None
-        low, power, high = map(show_exponent, (-ends[1], -self.fit.exponent, -ends[0]))
-        return f"fitted power of n {power} (95% interval {low} to {high})"
