@@ -404,21 +404,15 @@ def largest_epsilon(
         )
     # logit^2 <= h/(1 + epsilon): above this none has the margin.
     high = most**2 / margin**2 - 1
-    worst = min(cases, key=lambda case: case.size(high, high))
-    while worst.size(high, high) < margin * (1 - _TOLERANCE):
-        high = _descend(worst, high, margin)
-        worst = min(cases, key=lambda case: case.size(high, high))
-    return high
-
-
-def _descend(case: _Case, high: float, margin: float) -> float:
-    """Close upper bound on epsilons below `high` at which the case has the margin."""
-    step = 1.0
-    while step > _PRECISION:
-        low = high / (1 + step)
-        # Where an interval is left out the next may be longer, else it must be shorter.
-        if case.size(low, high) < margin:
-            high, step = low, 2 * step
-        else:
-            step /= 2
+    sizes = [case.size(high, high) for case in cases]
+    while min(sizes) < margin * (1 - _TOLERANCE):
+        worst, step = cases[int(np.argmin(sizes))], 1.0
+        while step > _PRECISION:
+            low = high / (1 + step)
+            # Where an interval is left out the next may be longer, else it must be shorter.
+            if worst.size(low, high) < margin:
+                high, step = low, 2 * step
+            else:
+                step /= 2
+        sizes = [case.size(high, high) for case in cases]
     return high
