@@ -28,7 +28,7 @@ from bounds.influence.substitution import (
     fix_input,
     list_substitutions,
 )
-from bounds.influence.table.layout import Layout, Reduction
+from bounds.influence.table.layout import Layout
 from bounds.influence.table.reductions import Reduce, as_reduction, require_table
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.targets.change import change_watched
@@ -277,7 +277,12 @@ def _with_table(
         if symbols is not None and np.ndim(symbols) == 2:
             symbols = np.asarray(symbols)[positions]
     if request.deletes:
-        require_cells(reduction, table)
+        own = isinstance(rows, str) and rows == "own"
+        if not reduction.by_cell or not table.diagonal or own:
+            raise InputError(
+                "a deletion has no substitutes and no row of its own: give reduce=None or "
+                '"none", diagonal=True, and rows other than "own"'
+            )
         symbols = [model.vocab_size]
     request, alone = watch_rows(request, rows, positions if reduction.square else None)
     if request.own and (reduction.square or not table.diagonal):
@@ -360,17 +365,6 @@ def require_deletable(model: Any, target: Any, length: int) -> None:
         )
     if length < 2:
         raise InputError("the input has one token, and a deletion would leave none")
-
-
-def require_cells(reduction: Reduction, table: TableOptions) -> None:
-    """Raises `InputError` for table options that a scan of deletions does not support."""
-    own = isinstance(table.rows, str) and table.rows == "own"
-    if reduction.by_cell and table.diagonal and not own:
-        return
-    raise InputError(
-        'a deletion has no substitutes and no row of its own: give reduce=None or "none", '
-        'diagonal=True, and rows other than "own"'
-    )
 
 
 @contextlib.contextmanager

@@ -18,8 +18,7 @@ from bounds.influence.inputs.callable import Radius
 from bounds.influence.inputs.classes import Places, distinct_places
 from bounds.influence.inputs.reading import Chosen, Reading
 from bounds.influence.inputs.shared_base import SharedBase
-from bounds.influence.methods.deletion import reached_by_deletion
-from bounds.influence.substitution import Substitutions, reached
+from bounds.influence.substitution import Substitutions, is_causal, reached
 from bounds.influence.table.layout import Layout
 from bounds.influence.targets.table import as_value
 from bounds.rounding.precision import Rounding
@@ -132,7 +131,10 @@ class InfluenceRequest:
         where = self.position[these], self.symbol[these]
         joint = self.target_value.is_joint
         if self.deletes:
-            moves = reached_by_deletion(self.model, self.rows, where[0])
+            at = where[0][:, None]
+            # The deleted token's own row has no change; under a causal mask rows before it
+            # stay as they are.
+            moves = self.rows > at if is_causal(self.model) else self.rows != at
             return np.ones((len(moves), 1), bool) if joint else moves
         rows = None if self.own else self.rows
         moves = reached(self.model, self.tokens, rows, *where)

@@ -1,4 +1,4 @@
-"""Single-symbol substitutions: lists of them, and the rows that they may move.
+"""Single-symbol substitutions and deletions: lists of them, and rows that they may move.
 
 A substitution is a pair (position i, symbol s != x_i). The list is ordered by position,
 then symbol, so that the first maximum is the smallest (position, symbol).
@@ -8,10 +8,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from bounds.influence.inputs.classes import equal_rows
+from bounds.readings import unsupported_padding
 from jax_models import InputError
 from jax_models.arguments import expect_array, expect_integer, expect_integers, show
 from jax_models.model.mask import Sight
@@ -56,6 +58,21 @@ def reached(
     first, last = ends.reshape(-1, 2).T
     at = position[:, None]
     return differs & (first <= at) & (at <= last)
+
+
+def is_causal(model: Transformer) -> bool:
+    """True if no row depends on later tokens or on the length of the input."""
+    sights = [layer.attention.sight for layer in model.layers]
+    return unsupported_padding(model) is None and not any(x.after for x in sights)
+
+
+def without_token(
+    tokens: Int[Array, "tokens"], position: Int[Array, ""], count: int
+) -> Int[Array, "count"]:
+    """First `count` tokens after deleting the one at `position`; the last is repeated."""
+    at = jnp.arange(count, dtype=jnp.int32)
+    later = jnp.minimum(at + 1, tokens.shape[0] - 1)
+    return tokens[jnp.where(at < position, at, later)]
 
 
 @dataclasses.dataclass(frozen=True)

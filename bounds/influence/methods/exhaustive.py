@@ -19,11 +19,11 @@ from bounds.influence.blocks.kernel import Kernel, Part
 from bounds.influence.inputs.callable import INPUTS_AT_ONCE
 from bounds.influence.inputs.reading import Chosen, choose
 from bounds.influence.method import Method
-from bounds.influence.methods.deletion import without_token
 from bounds.influence.methods.function_blocks import function_blocks
 from bounds.influence.propagation.change_block import merge_reports
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
+from bounds.influence.substitution import without_token
 from bounds.influence.targets.base import STATIC, Target
 from bounds.influence.targets.change import differences, read_target, value_of
 from jax_models import Transformer, forward

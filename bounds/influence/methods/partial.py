@@ -21,7 +21,6 @@ from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_blo
 from bounds.influence.blocks.kernel import Kernel, Part
 from bounds.influence.inputs.reading import Chosen, choose
 from bounds.influence.method import Method
-from bounds.influence.methods.deletion import is_causal, without_token
 from bounds.influence.methods.exhaustive import Passes, batches_under_way, pass_bytes
 from bounds.influence.propagation.change_block import merge_reports
 from bounds.influence.propagation.first_layer import (
@@ -33,6 +32,7 @@ from bounds.influence.propagation.first_layer import (
     slice_rows,
 )
 from bounds.influence.request import InfluenceRequest
+from bounds.influence.substitution import is_causal, without_token
 from bounds.readings import unsupported_dropout
 from jax_models import Transformer
 from jax_models.model.attending import (

@@ -8,7 +8,7 @@ import functools
 import heapq
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -190,13 +190,8 @@ class Named:
 
 def write_lines(path: str | os.PathLike[str], scans: Sequence[Named]) -> None:
     """Writes a CSV file with a line for each cell of scans with the same columns."""
-    write_csv(path, scans[0].columns(), _lines(scans))
-
-
-def _lines(scans: Sequence[Named]) -> Iterator[dict[str, Any]]:
-    for one in scans:
-        for cell in one.cells():
-            yield one.line(tuple(cell.tolist()))
+    lines = (one.line(tuple(x.tolist())) for one in scans for x in one.cells())
+    write_csv(path, scans[0].columns(), lines)
 
 
 def largest_lines(scans: Sequence[Named], count: int) -> list[dict[str, Any]]:
