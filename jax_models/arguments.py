@@ -6,10 +6,12 @@ which also states the value that was found and the expected one. `BriefRepr` pri
 in one line.
 """
 
+import collections
 import contextlib
 import dataclasses
 import errno
 import functools
+import json
 import math
 import os
 import stat
@@ -240,6 +242,29 @@ def read_file(what: str, path: str | os.PathLike[str], most: int) -> bytes:
             "needs; name another, or shorten it"
         )
     return content
+
+
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a JSON object as a dict; raises `InputError` for a repeated key."""
+    for name, count in collections.Counter(name for name, _ in pairs).items():
+        if count > 1:
+            raise InputError(
+                f"{name!r} stands twice in one object; expected one entry for each key"
+            )
+    return dict(pairs)
+
+
+def read_json_file(
+    what: str, path: str | os.PathLike[str], pairs: Callable[[Any], Any] | None = None
+) -> Any:
+    """Returns the JSON in an ordinary file, whose objects are made of `pairs`."""
+    content = read_file(what, path, CONFIG_BYTES)
+    try:
+        return json.loads(content, object_pairs_hook=pairs)
+    except InputError as error:
+        raise InputError(f"{os.fspath(path)!r}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{os.fspath(path)!r} is not JSON: {error}") from error
 
 
 def _item(value: Any) -> Any:

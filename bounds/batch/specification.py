@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jax_models.arguments import SPEC_BYTES, read_file
+from jax_models.arguments import SPEC_BYTES, once_each, read_file
 from jax_models.errors import InputError
 
 KEYS = ("command", "fixed", "sweep")
@@ -89,7 +89,7 @@ def read_specification(path: str) -> Specification:
                 raise ValueError(f"a key of more than {MOST_PARTS} parts")
             read = tomllib.loads(text)
         else:
-            read = json.loads(content, object_pairs_hook=_once_each)
+            read = json.loads(content, object_pairs_hook=once_each)
     # ValueError is what both readers and the decoding raise; the other, deep nesting.
     except (ValueError, RecursionError) as error:
         raise InputError(f"--spec={path}: cannot be read ({error})") from error
@@ -135,14 +135,6 @@ def _checked(name: str, values: Sequence[str]) -> tuple[str, ...]:
         if count > 1:
             raise InputError(f"--sweep {name}: the value {value} is named twice")
     return tuple(values)
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns a JSON object as a dict; raises `ValueError` for a repeated name."""
-    for name, count in collections.Counter(name for name, _ in pairs).items():
-        if count > 1:
-            raise ValueError(f"{name!r} is there twice")
-    return dict(pairs)
 
 
 def _object(path: str, name: str, value: Any) -> dict[str, Any]:

@@ -77,11 +77,7 @@ class Automaton:
         """The number of symbols."""
         return len(self.transitions[0])
 
-    def symbols_of(
-        self,
-        # in a batch the end token stands last in all or none
-        tokens: ArrayLike,
-    ) -> Int[np.ndarray, "... tokens"]:
+    def symbols_of(self, tokens: ArrayLike) -> Int[np.ndarray, "... tokens"]:
         """Returns tokens without a last end token; `InputError` for non-symbols."""
         strings = np.asarray(tokens)
         if strings.size == 0:
@@ -203,27 +199,25 @@ class AutomatonSource(Source):
 
     def __post_init__(self) -> None:
         """Checks shapes, states and probabilities."""
-        for name in ("transitions", "probabilities"):
-            rows = expect_sequence(name, getattr(self, name), "a row for each state")
-            for at, row in enumerate(rows):
-                expect_sequence(f"{name}[{at}]", row, "a number for each symbol")
-        expect_sequence(
-            "end_probabilities", self.end_probabilities, "a number for each state"
+        moves = Automaton(self.transitions, frozenset(), self.start)
+        states, size = len(moves.transitions), moves.num_symbols
+        each = "a number for each state"
+        odds = expect_sequence(
+            "probabilities", self.probabilities, "a row for each state"
         )
-        expect_integer("start", self.start)
-        states = len(self.transitions)
-        sizes = {len(row) for row in (*self.transitions, *self.probabilities)}
-        counts = {states, len(self.probabilities), len(self.end_probabilities)}
-        if len(sizes) != 1 or len(counts) != 1 or 0 in sizes | counts:
-            raise InputError(
-                f"rows of {sorted(sizes)} symbols, {sorted(counts)} states; expected "
-                "transitions and probabilities [S][V] and end probabilities [S]"
+        ends = expect_sequence("end_probabilities", self.end_probabilities, each)
+        sizes = {
+            len(
+                expect_sequence(f"probabilities[{at}]", row, "a number for each symbol")
             )
-        for state in (self.start, *(s for row in self.transitions for s in row)):
-            if not 0 <= state < states:
-                raise InputError(
-                    f"state {state} does not exist; the states are 0 to {states - 1}"
-                )
+            for at, row in enumerate(odds)
+        }
+        counts = {states, len(odds), len(ends)}
+        if sizes != {size} or len(counts) != 1:
+            raise InputError(
+                f"rows of {sorted(sizes | {size})} symbols, {sorted(counts)} states; "
+                "expected transitions and probabilities [S][V] and end probabilities [S]"
+            )
         rows = self._following
         # Rounded to floats, the terms may miss 1 by a roundoff each, and by adding them.
         slack = 2 * rows.shape[1] * np.finfo(float).eps
@@ -233,7 +227,7 @@ class AutomatonSource(Source):
                     f"state {state} has the probabilities {row.tolist()}, the last of "
                     "ending; expected numbers >= 0 that add to 1"
                 )
-        symbols = self.alphabet or tuple(map(str, range(sizes.pop())))
+        symbols = self.alphabet or tuple(map(str, range(size)))
         vars(self).update(name=self.label, symbols=symbols)
 
     @property
@@ -283,8 +277,7 @@ class AutomatonSource(Source):
         # β_{n-t}(δ(s, a)) / β_{n-t+1}(s): sampling is exact, without rejection, in O(n S V)
         # for all prefixes together and O(n) for each.
         alive = jnp.ones(odds.shape[0], odds.dtype)
-        _, laters = weigh_states(odds, table, alive, self.start, length)
-        return follow(key, odds, table, laters, self.start, count)
+        return draw_strings(key, odds, table, alive, self.start, length, count)[0]
 
     def log_survival(self, length: int) -> float:
         """Returns ln P(at least n symbols), by dynamic programming in O(n S^2)."""
@@ -342,17 +335,16 @@ class AutomatonSource(Source):
         return law, total
 
 
-def weigh_states(
+def draw_strings(
+    key: PRNGKeyArray,
     odds: Float[Array, "states symbols"],
     table: Int[Array, "states symbols"],  # transitions
     ends: Float[Array, "states"],  # weights of states after the last symbol
     start: int,
     length: int,
-) -> tuple[Float[Array, "states"], Float[Array, "tokens states"]]:
-    """Weights of states at the start, and after each symbol, by the odds of what follows.
-
-    Each up to a factor of all states; 0 of states that no prefix of the length reaches.
-    """
+    count: int,
+) -> tuple[Int[Array, "inputs tokens"], Float[Array, ""]]:
+    """Strings that weigh the odds of their symbols and their end; 0 where there are none."""
     possible = odds > 0
 
     def forth(met: Array, _: None) -> tuple[Array, Array]:
@@ -366,22 +358,6 @@ def weigh_states(
         most = weights.max()
         return weights / jnp.where(most > 0, most, 1), later
 
-    at_start = jnp.zeros(len(table), odds.dtype).at[start].set(1)
-    last, met = jax.lax.scan(forth, at_start, None, length)
-    return jax.lax.scan(back, ends * last, met, reverse=True)
-
-
-def follow(
-    key: PRNGKeyArray,
-    odds: Float[Array, "states symbols"],
-    table: Int[Array, "states symbols"],
-    laters: Float[Array, "tokens states"],
-    start: int,
-    count: int,
-) -> Int[Array, "inputs tokens"]:
-    """Draws strings; a symbol weighs its odds times `laters` of the state it leads to."""
-    chance = jax.random.uniform(key, (len(laters), count), odds.dtype)
-
     def step(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         later, u = now
         ladder = jnp.cumsum(odds * later[table], axis=1)
@@ -391,6 +367,11 @@ def follow(
         symbol = (goal <= (u * goal[:, -1])[:, None]).sum(axis=1, dtype=jnp.int32)
         return table[state, symbol], symbol
 
+    at_start = jnp.zeros(len(table), odds.dtype).at[start].set(1)
+    last, met = jax.lax.scan(forth, at_start, None, length)
+    # Of states at the start, and after each symbol; each up to a factor of all states.
+    weights, laters = jax.lax.scan(back, ends * last, met, reverse=True)
+    chance = jax.random.uniform(key, (length, count), odds.dtype)
     first = jnp.full(count, start, jnp.int32)
     _, tokens = jax.lax.scan(step, first, (laters, chance))
-    return tokens.T
+    return tokens.T, weights[start]

@@ -16,19 +16,18 @@ from jax import Array
 from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.arguments import (
-    CONFIG_BYTES,
     check_alphabet,
     expect_keys,
     expect_kind,
-    read_file,
+    once_each,
+    read_json_file,
     show,
 )
 from jax_models.errors import InputError
 from jax_models.languages.automaton import (
     Automaton,
     AutomatonSource,
-    follow,
-    weigh_states,
+    draw_strings,
 )
 from jax_models.languages.base import END, Language, check_probability
 from jax_models.run.device_memory import require_memory
@@ -43,19 +42,16 @@ class RegularLanguage(Language):
 
     Attributes:
         text: The automaton as JSON, keys sorted: equal for files of equal content.
-        alphabet: Symbols in the order of their ids.
+        symbols: Symbols in the order of their ids.
         automaton: The automaton over numbers of symbols and states.
     """
 
     text: str
-    alphabet: tuple[str, ...]
+    symbols: tuple[str, ...]
     automaton: Automaton
 
     name = "the automaton's language"
     distribution = "uniform over the words of the length"
-
-    def __post_init__(self) -> None:
-        vars(self).update(symbols=self.alphabet)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
@@ -68,13 +64,11 @@ class RegularLanguage(Language):
             InputError: There is no such file, it is not JSON, or it holds no automaton
                 with one transition for each state and symbol.
         """
-        content, where = read_file("language file", path, CONFIG_BYTES), os.fspath(path)
+        entry = read_json_file("language file", path, once_each)
         try:
-            return cls.decode(json.loads(content, object_pairs_hook=_distinct))
+            return cls.decode(entry)
         except InputError as error:
-            raise InputError(f"{where!r}: {error}") from error
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where!r} is not JSON: {error}") from error
+            raise InputError(f"{os.fspath(path)!r}: {error}") from error
 
     @classmethod
     def decode(cls, entry: Any) -> Self:
@@ -129,22 +123,19 @@ class RegularLanguage(Language):
     def draw(
         self, key: PRNGKeyArray, length: int, count: int
     ) -> Int[Array, "inputs tokens"]:
-        """Draws uniform words, a symbol by the number of words that go on with it.
-
-        Raises `InputError` if there is no word of that length.
-        """
+        """Draws uniform words; refuses a length without any."""
+        # Each symbol weighs the number of words that go on with it.
         table = jnp.asarray(np.asarray(self.automaton.transitions, np.int32))
         require_memory(f"words of {length} symbols", 16 * length * len(table))
         accepts = np.isin(np.arange(len(table)), list(self.automaton.accepting))
         start, odds = self.automaton.start, jnp.ones(table.shape)
-        words, laters = weigh_states(
-            odds, table, jnp.asarray(accepts, odds.dtype), start, length
-        )
-        if not words[start]:
+        ends = jnp.asarray(accepts, odds.dtype)
+        words, weight = draw_strings(key, odds, table, ends, start, length, count)
+        if not weight:
             raise InputError(
                 f"{self.name} has no word of {length} symbols; use another length"
             )
-        return follow(key, odds, table, laters, start, count)
+        return words
 
     def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
         """Decides for each row whether the automaton accepts it."""
@@ -185,19 +176,5 @@ class RegularLanguage(Language):
             tuple(ends.tolist()),
             self.automaton.start,
             self.name,
-            self.alphabet,
+            self.symbols,
         )
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a dict; an `InputError` for a repeated key."""
-    names: set[str] = set()
-    for name, _ in pairs:
-        if name not in names:
-            names.add(name)
-            continue
-        raise InputError(
-            f"{name!r} stands twice in one object; expected one entry for each state "
-            "and symbol: the automaton is deterministic"
-        )
-    return dict(pairs)

@@ -11,14 +11,13 @@ against every position outside. The other modules decide whether the claims are 
 
 import dataclasses
 import itertools
-import json
 import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from jax_models import InputError
-from jax_models.arguments import CONFIG_BYTES, read_file
+from jax_models.arguments import read_json_file
 from jax_models.languages import RegularLanguage
 
 FORMAT = "attention-bounds restriction certificate 1"
@@ -92,11 +91,7 @@ def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
         InputError: if there is no such file, it is not JSON, or it is no certificate.
         OSError: if it cannot be read.
     """
-    content = read_file("certificate file", path, CONFIG_BYTES)
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{os.fspath(path)!r} is not JSON: {error}") from error
+    found = read_json_file("certificate file", path)
     kind = found.get("format") if isinstance(found, dict) else found
     if kind != FORMAT:
         raise InputError(

@@ -5,7 +5,6 @@ a pooling, whose folder has a `config.json` with one mode, and a division by the
 norm.
 """
 
-import json
 import os
 import re
 import warnings
@@ -18,12 +17,11 @@ import safetensors
 import safetensors.numpy
 
 from jax_models.arguments import (
-    CONFIG_BYTES,
     choose_name,
     expect_file,
     expect_kind,
     has_file,
-    read_file,
+    read_json_file,
     show,
 )
 from jax_models.errors import InputError, InputWarning
@@ -353,11 +351,7 @@ def _read(path: Path) -> Any:
             f"modules.json of {str(path.parent.parent)!r} names a pooling, and there is "
             f"no file {str(path)!r}"
         )
-    content = read_file("file", path, CONFIG_BYTES)
-    try:
-        return json.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{str(path)!r} is not JSON: {error}") from error
+    return read_json_file("file", path)
 
 
 # Allowed Euclidean norm of a row's difference over that of the largest row, by float type;

@@ -91,7 +91,7 @@ def test_a_product_beyond_measure_is_refused():
             "command: curve",
             r"^--spec=\S+: expected a file ending in \.toml or",
         ),
-        ("a.json", '{"sweep": {"p": [0.2], "p": [0.3]}}', "'p' is there twice"),
+        ("a.json", '{"sweep": {"p": [0.2], "p": [0.3]}}', "'p' stands twice"),
         ("a.json", "[" * 10**5, "cannot be read"),
         ("a.toml", "a = " + "[" * 10**5, "cannot be read"),
         ("a.toml", "command = ", "cannot be read"),
