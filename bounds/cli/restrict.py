@@ -202,29 +202,32 @@ def restricted_model(
     options: RestrictOptions, language: Any, length: int
 ) -> jm.Transformer:
     """Model of the flags with a language's symbols; leftmost-hard if random."""
-    return weighted_model(
-        options,
-        vocab_size=(
-            max(2, len(language.symbols))
-            if isinstance(language, RegularLanguage)
-            else (4 if language == "dyck2" else 2)
-        ),
-        max_length=length,
-        weighting="leftmost_hard",
-    )
+    symbols = 4 if language == "dyck2" else 2
+    if isinstance(language, RegularLanguage):
+        symbols = max(2, len(language.symbols))
+    sizes = {"vocab_size": symbols, "max_length": length}
+    return weighted_model(options, **sizes, weighting="leftmost_hard")
 
 
 def verify(options: RestrictOptions, file: str) -> None:
     """Checks the certificate in `file`; if rejected, raises `InputError` with the reason."""
     certificate = read_certificate(file)
-    n, asked = certificate.get("n"), ("length", "language", "query")
-    given = {x: getattr(options, x) for x in asked if x in options.given}
-    language = read_language(options.language)
-    if "language" in given and isinstance(language, RegularLanguage):
-        given["language"] = json.loads(language.text)
-    _refuse_other(given, file, certificate)
+    n, language = certificate.get("n"), certificate.get("language")
     length = n if isinstance(n, int) and n > 0 else 1
-    language = certificate.get("language")
+    there = {"length": n, "language": language or NO_LANGUAGE}
+    there["query"] = certificate.get("query")
+    given = {x: getattr(options, x) for x in there if x in options.given}
+    asked = read_language(options.language)
+    if "language" in given and isinstance(asked, RegularLanguage):
+        given["language"] = json.loads(asked.text)
+    if isinstance(n, int) and given.get("query", 0) < 0:
+        given["query"] += n
+    for name, value in given.items():
+        if value != there[name]:
+            raise jm.InputError(
+                f"--{name}={value}, but certificate {file} has {show(there[name])}; leave "
+                "the flag out, or name another certificate"
+            )
     if isinstance(language, dict):
         try:
             language = RegularLanguage.decode(language)
@@ -239,17 +242,3 @@ def verify(options: RestrictOptions, file: str) -> None:
     print(f"certificate {file} is accepted")
     for reason in verification.reasons:
         print(f"  {reason}")
-
-
-def _refuse_other(given: dict[str, Any], file: str, found: dict[str, Any]) -> None:
-    """Raises `InputError` for a given flag that differs from the certificate's entry."""
-    there = {"length": found.get("n"), "query": found.get("query")}
-    there["language"] = found.get("language") or NO_LANGUAGE
-    if isinstance(n := there["length"], int) and given.get("query", 0) < 0:
-        given = {**given, "query": given["query"] + n}
-    for name, value in given.items():
-        if value != there[name]:
-            raise jm.InputError(
-                f"--{name}={value}, but certificate {file} has {show(there[name])}; leave "
-                "the flag out, or name another certificate"
-            )
