@@ -77,10 +77,9 @@ def sequence_figure(
     floor = max(least, top * 10.0**-DECADES)
     note = "; on each line the substitute that changes most"
     size, turn = (1.3, 0) if letters else (1.9, 90)
-    shown, numbers = (
-        [*influences, *([] if query is None else [query])],
-        range(len(names)),
-    )
+    shown, numbers = [*influences], range(len(names))
+    if query is not None:
+        shown.append(query)
     with symbol_rows(names, shown, numbers, letters, size, note) as (figure, rows):
         for axes, row in rows:
             axes.set_yscale("log")
@@ -115,14 +114,10 @@ def letter_figure(
     top = ROOM * (max(others, default=0) or max(influences.values(), default=0) or 1)
     shown = [*influences] or [watched or 0]
     letters = 2 * sum(len(names[p]) == 1 for p in shown) > len(shown)
-    note = (
-        "" if watched is None else f"; row {_place(name, watched)}, shaded, is watched"
-    )
-    size = 1.1 if letters else 1.6
-    shown, numbers = (
-        {*shown, *([] if watched is None else [watched])},
-        _numbers(name, tokens),
-    )
+    note, size, numbers = "", 1.1 if letters else 1.6, _numbers(name, tokens)
+    if watched is not None:
+        note = f"; row {_place(name, watched)}, shaded, is watched"
+        shown.append(watched)
     with symbol_rows(names, shown, numbers, letters, size, note) as (figure, rows):
         for axes, row in rows:
             axes.set_ylim(0, top)

@@ -142,10 +142,7 @@ class _UnmaskedOdds(Base):
 
 
 def _scores(scan: Scan, letters: Sequence[int], unit: Unit, masked: bool) -> Scan:
-    """Log-odds of `letters`, from changes of each position's own logits [positions, 1, V].
-
-    The base of `masked` ones are those of the input itself.
-    """
+    """Log-odds of `letters`, from changes of each position's own logits [positions, 1, V]."""
     base = scan.base_of
     assert base is not None and scan.base is not None
     odds = _against_wild_type(scan, scan.base[:, 0], letters, unit)
