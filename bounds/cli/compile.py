@@ -106,6 +106,10 @@ FORM = {
 }
 
 
+def _tell(done: int, total: int, length: int) -> None:
+    tell(f"{done} of {total} rounds, n = {length}")
+
+
 @dataclasses.dataclass(frozen=True)
 class _Compiled:
     """Model of a formula or program, with the function and form of its self-test."""
@@ -148,8 +152,20 @@ def plan(options: CompileOptions) -> Work:
     def finish(store: ResultStore) -> Exports:
         found = found_rows(store, [cell] if options.self_test else [])
         tested = found[0]["self_test"] if found else None
-        said = {**about, **_description(model), "exact_length": compiled.exact_length}
-        said["self_test"] = tested
+        config = encode_config(model, name_tensors(model))
+        layers = config["layers"]
+        said = {
+            **about,
+            "num_layers": len(model.layers),
+            "num_heads": [layer.attention.num_heads for layer in model.layers],
+            "d_model": model.width,
+            "d_ff": [len(layer.feed_forward.w1) for layer in model.layers],
+            "masks": [layer["mask"] for layer in layers],
+            "position": config.get("position"),
+            "temperature": [layer.get("temperature") for layer in layers],
+            "exact_length": compiled.exact_length,
+            "self_test": tested,
+        }
         return model_exports(model, said, partial(_report, said, options))
 
     cells = [cell] if options.self_test else []
@@ -171,10 +187,8 @@ def _of_program(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled
     def test(groups: list[tuple[np.ndarray, bool]]) -> dict[str, Any]:
         for done, (strings, _) in enumerate(groups, 1):
             logits = np.array([np.asarray(jm.apply_logits(model, x)) for x in strings])
-            found, expected = (
-                read_result(plan, logits),
-                evaluate_program(program, strings),
-            )
+            found = read_result(plan, logits)
+            expected = evaluate_program(program, strings)
             for row, i in np.argwhere(found != expected)[:1]:
                 raise InputError(
                     f"the compiled model errs: at position {i} of "
@@ -206,25 +220,6 @@ def _of_formula(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled
         return run_self_test(model, formula, alphabet, groups, progress=_tell)
 
     return _Compiled(model, about, exact_length(model), test, FORM)
-
-
-def _tell(done: int, total: int, length: int) -> None:
-    tell(f"{done} of {total} rounds, n = {length}")
-
-
-def _description(model: jm.Transformer) -> dict[str, Any]:
-    """Sizes of a compiled model; masks, positions and temperatures as in its file."""
-    config = encode_config(model, name_tensors(model))
-    layers = config["layers"]
-    return {
-        "num_layers": len(model.layers),
-        "num_heads": [layer.attention.num_heads for layer in model.layers],
-        "d_model": model.width,
-        "d_ff": [len(layer.feed_forward.w1) for layer in model.layers],
-        "masks": [layer["mask"] for layer in layers],
-        "position": config.get("position"),
-        "temperature": [layer.get("temperature") for layer in layers],
-    }
 
 
 def _report(record: dict[str, Any], options: CompileOptions, digest: str) -> str:

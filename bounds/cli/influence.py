@@ -110,10 +110,6 @@ def _ask(options: InfluenceOptions) -> AskedInfluence:
 def _record(found: FoundInfluence) -> dict[str, Any]:
     """Entries of `influence.json` on the largest influence."""
     asked, result = found.asked, found.result
-    names: dict[str, Any] = {}
-    if asked.tokenizer is not None:
-        known = asked.names(result.position, result.symbol)
-        names = dict(zip(SYMBOL_NAMES, known, strict=True))
     return {
         "n": len(asked.tokens),
         "query": asked.subject.question.query,
@@ -125,7 +121,7 @@ def _record(found: FoundInfluence) -> dict[str, Any]:
         "hypotheses": list(result.hypotheses),
         "levels": [dataclasses.asdict(level) for level in result.levels],
         "ambiguous": found.ambiguous > 0,
-        **names,
+        **asked.names(result.position, result.symbol),
         "model_sha256": asked.subject.model_sha256,  # before the weighting
         **asked.hashes,
         **error_columns(result.measured_error),
@@ -178,6 +174,5 @@ def _rows(found: FoundInfluence) -> Rows:
     for p, s, lower, upper, known in zip(*columns, strict=True):
         kind = kind_of_ends(lower, upper, known)
         rows.append(dict(zip(COLUMNS, (p, s, lower, upper, kind), strict=True)))
-        if asked.tokenizer is not None:
-            rows[-1] |= zip(SYMBOL_NAMES, asked.names(p, s), strict=True)
+        rows[-1] |= asked.names(p, s)
     return rows

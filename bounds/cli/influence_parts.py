@@ -119,19 +119,10 @@ class AskedInfluence(Asked):
 
     def request(self, start: int, stop: int, **more: Any) -> InfluenceRequest:
         """Request of the positions [start, stop); `more` as in `build_request`."""
-        positions, symbols = np.arange(start, stop), self.symbols
         special = special_symbols(self.subject.model, self.tokenizer)
-        positions = positions[~np.isin(self.tokens[positions], special)]
-        if symbols is not None and symbols.ndim == 2:
-            symbols = symbols[positions]
-        return self.subject.question.request(
-            self.subject.model,
-            self.tokens,
-            positions=positions,
-            symbols=symbols,
-            include_query=self.include_query,
-            **more,
-        )
+        positions = np.flatnonzero(~np.isin(self.tokens[:stop], special))
+        own = {"include_query": self.include_query, **more}
+        return self.request_at(positions[positions >= start], **own)
 
 
 FoundInfluence = Joined[AskedInfluence, Influence]

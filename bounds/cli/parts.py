@@ -33,6 +33,7 @@ from bounds.influence.choice import Choice
 from bounds.influence.find import top_moves, top_rows
 from bounds.influence.method import Done, Rounding
 from bounds.influence.result import Found, MeasuredError
+from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.rounding.ranked import measure_error
 from bounds.store.forms import COUNT, Form, fields
 from bounds.store.results import ResultStore
@@ -122,13 +123,24 @@ class Asked:
         """Columns that identify the model and the input."""
         return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
 
-    def names(self, position: int | None, symbol: int | None) -> list[str | None]:
-        """Tokenizer's names of the token at a position and of the new symbol, or None."""
-        tokenizer = self.tokenizer
-        if tokenizer is None or position is None:
-            return [None, None]
-        new = None if symbol is None else tokenizer.name(symbol)
-        return [tokenizer.name(int(self.tokens[position])), new]
+    def request_at(
+        self, positions: Sequence[int] | np.ndarray | None, **more: Any
+    ) -> InfluenceRequest:
+        """Request of some positions, None for all; `more` as in `build_request`."""
+        symbols = self.symbols
+        if symbols is not None and symbols.ndim == 2 and positions is not None:
+            symbols = symbols[np.asarray(positions)]
+        given = {"symbols": symbols, "positions": positions, **more}
+        return self.subject.question.request(self.subject.model, self.tokens, **given)
+
+    def names(self, position: int | None, symbol: int | None) -> dict[str, Any]:
+        """Columns of names of the token at a position and of the new symbol, if any."""
+        if self.tokenizer is None:
+            return {}
+        old = None if position is None else int(self.tokens[position])
+        name = self.tokenizer.name
+        both = (None if x is None else name(x) for x in (old, symbol))
+        return dict(zip(SYMBOL_NAMES, both, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,10 +231,8 @@ class Parts(abc.ABC, Generic[Of, Result]):
     def cell(
         self, start: int, most: int | None = None, earlier: Sequence[Record] = ()
     ) -> Cell:
-        """Cell of the part from `start`, or of a piece of at most `most` positions.
-
-        The end of a piece stands in its result (`reached`), not in its key.
-        """
+        """Cell of the part from `start`, or of a piece of at most `most` positions."""
+        # The end of a piece stands in its result (`reached`), not in its key.
         stop = min(start - start % self.size + self.size, len(self.positions))
         config = {**self.key, "start": start, "stop": stop}
         end = stop if most is None else min(start + most, stop)
@@ -265,11 +275,9 @@ class Parts(abc.ABC, Generic[Of, Result]):
         return f"positions {self.positions[start]} to {self.positions[stop - 1]}"
 
     def top(self, values: Float[np.ndarray, "rows *axes"] | None) -> Cell:
-        """Cell that computes the largest values again, with moved inputs.
+        """Cell that computes the largest of all parts' `values` again, with moved inputs."""
 
-        `values` are those of all parts; None in a process that does not lead.
-        """
-
+        # A process that does not lead has no values.
         def compute() -> Record:
             rows = np.zeros(0, np.int64)
             if values is not None:

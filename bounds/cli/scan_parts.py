@@ -46,7 +46,6 @@ from bounds.influence.rounding import choose_rounding, runs_of
 from bounds.influence.substitution import choose_query
 from bounds.influence.table.frobenius import Frobenius
 from bounds.influence.table.layout import Layout
-from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.influence.table.reductions import Reduce, Table, require_table
 from bounds.influence.table.result import Scan
 from bounds.influence.targets.base import is_count
@@ -136,20 +135,6 @@ class AskedScan(Asked):
         sizes = {"position": count, "symbol": symbols, "row": layout.rows.size}
         return {axis: sizes.get(axis, layout.width) for axis in layout.axes}
 
-    def request(self, mesh: Mesh | None = None) -> InfluenceRequest:
-        """Influence request of the scan, as `bounds.scan` makes it."""
-        symbols, positions = self.symbols, self.positions
-        if symbols is not None and symbols.ndim == 2 and positions is not None:
-            symbols = symbols[np.asarray(positions)]
-        return self.subject.question.request(
-            self.subject.model,
-            self.tokens,
-            mesh=mesh,
-            symbols=symbols,
-            positions=positions,
-            table=self.table,
-        )
-
     def watching(self, target: Any) -> Self:
         """The scan with another target."""
         question = dataclasses.replace(self.subject.question, target=target)
@@ -212,10 +197,8 @@ def describe(found: FoundScan) -> dict[str, Any]:
         "reason": scan.reason,
         **error_columns(scan.measured_error),
         **asked.hashes,
+        **asked.names(where["position"], where["symbol"]),
     }
-    if asked.tokenizer is not None:
-        names = asked.names(where["position"] or 0, where["symbol"])
-        record |= zip(SYMBOL_NAMES, names, strict=True)
     if asked.record is not None:
         record["record"] = asked.record
     return record
@@ -231,7 +214,7 @@ class ScanParts(Parts[AskedScan, Scan]):
     def plan(cls, asked: AskedScan, mesh: Mesh | None = None) -> "ScanParts":
         """Chooses method, rounding, size and key of parts; refuses a map beyond memory."""
         question = asked.subject.question
-        whole = asked.request(mesh)
+        whole = asked.request_at(asked.positions, mesh=mesh, table=asked.table)
         choice = choose_method(question.method, whole)
         layout, way = whole.layout, choice.way
         assert isinstance(way, Method)

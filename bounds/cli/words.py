@@ -13,8 +13,7 @@ import numpy as np
 from bounds.cli.influence_parts import AskedInfluence
 from bounds.cli.parts import SECONDS, Parts
 from bounds.cli.scan_parts import AskedScan, FoundScan, as_table
-from bounds.influence import Influence, Screened
-from bounds.influence.blocks.block_memory import BlockSizes
+from bounds.influence import Influence, InfluenceRequest, Screened
 from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.rounding import runs_of
 from bounds.influence.scan import Frobenius, Scan
@@ -34,34 +33,25 @@ ARRAYS, STORED = 25, 11
 
 def describe_influence(parts: Parts[AskedInfluence, Influence]) -> list[str]:
     """Lines of a dry run of `influence`: setting, method, parts, cost and blocks."""
-    question, choice, way = parts.asked.subject.question, parts.choice, parts.choice.way
-    target = question.target
+    question, target = parts.asked.subject.question, parts.asked.subject.question.target
     watched = target if isinstance(target, str) else show(target)
-    lines = _describe_setting(parts, f"query {question.query}, {watched}")
-    counts, cost = _describe_cost(parts)
-    if not counts:
-        return [*lines, "nothing can be substituted"]
+    requests = _requests(parts)
+    setting = _describe_setting(parts, f"query {question.query}, {watched}")
+    if not requests:
+        return [*setting, "nothing can be substituted"]
     least, longest = parts.least(), min(parts.size, len(parts.positions))
     kept = f"kept every {SECONDS:.0f} s or so, {least} positions at least"
     if 2 * least > longest:
         kept = "each is kept when it is done"
-    return [
-        *lines,
-        *_describe_method(parts),
-        f"substitutions: {sum(counts)}, in {len(counts)} parts of at most "
-        f"{max(counts)}; {kept}",
-        cost,
-        *_describe_blocks(
-            parts, None if isinstance(way, Screened) else choice.sizes, counts
-        ),
-    ]
+    most = max(len(x.pairs) for x in requests)
+    division = f"in {len(requests)} parts of at most {most}; {kept}"
+    return [*setting, *_describe_work(parts, requests, division)]
 
 
 def describe_scan(parts: Parts[AskedScan, Scan]) -> list[str]:
     """Lines of a dry run of `scan`: setting, shape, method, parts, cost and sizes."""
     asked, layout = parts.asked, parts.whole.layout
     assert layout is not None
-    counts, cost = _describe_cost(parts)
     table = asked.axes(layout)
     cells = math.prod(table.values())
     kept = 2 * cells  # with how far they moved
@@ -76,11 +66,12 @@ def describe_scan(parts: Parts[AskedScan, Scan]) -> list[str]:
         *title,
         *_describe_setting(parts, asked.watched),
         f"scan: {named}",
-        *_describe_method(parts),
-        f"substitutions: {sum(counts)}, in {len(parts.starts)} parts of at most "
-        f"{parts.size} positions; each is kept when it is done",
-        cost,
-        *_describe_blocks(parts, parts.choice.sizes, counts),
+        *_describe_work(
+            parts,
+            _requests(parts),
+            f"in {len(parts.starts)} parts of at most {parts.size} positions; each is "
+            "kept when it is done",
+        ),
         f"store: {kept} numbers, at most {STORED * kept / 1e6:.3g} MB",
         *written,
     ]
@@ -97,40 +88,35 @@ def _describe_setting(parts: Parts[Any, Any], watched: str) -> list[str]:
     ]
 
 
-def _describe_method(parts: Parts[Any, Any]) -> list[str]:
-    """Lines of a dry run on the method, its reason and its radii."""
-    choice = parts.choice
-    return [
-        f"method: {choice.way.name} ({choice.reason})",
-        f"radii of rounding: {parts.rounding}",
-    ]
+def _requests(parts: Parts[Any, Any]) -> list[InfluenceRequest]:
+    """Requests of the parts that substitute anything."""
+    count = len(parts.positions)
+    each = (parts.request(x, min(x + parts.size, count)) for x in parts.starts)
+    return [request for request in each if len(request.pairs)]
 
 
-def _describe_cost(parts: Parts[Any, Any]) -> tuple[list[int], str]:
-    """Number of substitutions of each part that has any, and a line on their cost."""
-    way, counts, cost = parts.choice.way, [], 0.0
-    for start in parts.starts:
-        stop = min(start + parts.size, len(parts.positions))
-        request = parts.request(start, stop)
-        if count := len(request.pairs):
-            counts.append(count)
-            cost += 0.0 if isinstance(way, Screened) else way.cost(request)
-    passes = "some tens of forward passes, more where bounds are loose"
-    if not isinstance(way, Screened):
-        passes = f"{cost:.3g} forward passes"
-    return counts, f"estimated cost: {passes}"
-
-
-def _describe_blocks(
-    parts: Parts[Any, Any], sizes: BlockSizes | None, counts: Sequence[int]
+def _describe_work(
+    parts: Parts[Any, Any], requests: Sequence[InfluenceRequest], division: str
 ) -> list[str]:
-    """Lines on blocks and memory, for parts of `counts` substitutions."""
+    """Lines of a dry run on method, radii, parts, cost, blocks and memory."""
+    way, counts = parts.choice.way, [len(x.pairs) for x in requests]
+    passes, sizes = "some tens of forward passes, more where bounds are loose", None
+    if not isinstance(way, Screened):
+        passes = f"{sum(map(way.cost, requests)):.3g} forward passes"
+        sizes = parts.choice.sizes
+    lines = [
+        f"method: {way.name} ({parts.choice.reason})",
+        f"radii of rounding: {parts.rounding}",
+        f"substitutions: {sum(counts)}, {division}",
+        f"estimated cost: {passes}",
+    ]
     if sizes is None:
-        return [f"blocks: {parts.choice.way.name} has none that can be told ahead"]
+        return [*lines, f"blocks: {way.name} has none that can be told ahead"]
     tiles = "" if sizes.rows is None else f", rows in tiles of {sizes.rows}"
     together = sizes.substitutions * count_devices(parts.mesh)
     blocks = sum(-(-one // together) for one in counts)
     return [
+        *lines,
         f"blocks: {blocks}, of at most {sizes.substitutions} substitutions on each "
         f"device{tiles}",
         f"memory: at most {bytes_label(sizes.held)} on each device",

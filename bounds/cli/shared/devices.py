@@ -54,10 +54,7 @@ ALONE = Devices(None, True)
 
 
 def open_devices(options: OneInput) -> Devices:
-    """Devices of the flags, connected to the other processes if there are any.
-
-    To be called before JAX computes anything. Process 0 exits where the others do not come.
-    """
+    """Devices of the flags, connected to other processes before JAX computes anything."""
     named = {name: getattr(options, name) for name in CLUSTER_FLAGS}
     given = [name for name in named if named[name] is not None]
     if given and len(given) < len(CLUSTER_FLAGS):

@@ -192,10 +192,7 @@ def read_source(name: str, probability: float) -> tuple[Source, str]:
 def read_given(
     options: Group, vocabulary: tuple[str, ...] | None
 ) -> GivenInputs | None:
-    """Inputs that the flags give, or None if they give none.
-
-    Without a tokenizer a text consists of the vocabulary's characters, or of bytes.
-    """
+    """Inputs that the flags give, or None if they give none."""
     found = check_input_flags(options)
     if not found:
         return None
@@ -215,11 +212,7 @@ def read_given(
 
 
 def read_tokens(path: str) -> tuple[Int[np.ndarray, "tokens"], ...]:
-    """Reads token sequences, each of at least one token, from a file.
-
-    The file has integers separated by whitespace, one sequence; or is a NumPy file of
-    integers [n] or [K, n].
-    """
+    """Token sequences of a file: one of words, or the rows of a NumPy array."""
     expect_file("token file", path)
     if os.fspath(path).endswith(".npy"):
         tokens = np.atleast_2d(load_array(path))

@@ -133,11 +133,7 @@ def weighted_model(
 
 
 def model_sha256(options: Model, model: jm.Transformer) -> str:
-    """SHA-256 of a model's file, or of the file that `jm.save` would write.
-
-    A file's hash does not depend on --dtype, --weighting and --temperature: a record names
-    these separately.
-    """
+    """SHA-256 of a model's file as given, or of the file that `jm.save` would write."""
     if options.model is not None and not os.path.isdir(options.model):
         return file_sha256(options.model)
     return sha256(jm.model_bytes(model))
@@ -150,10 +146,7 @@ def name_model(options: Model, model: jm.Transformer) -> dict[str, str]:
 
 
 def has_attention(options: Any, hard: bool) -> bool:
-    """Whether some model of the flags has hard, or soft, attention; reads no weights.
-
-    True for a model that cannot be read, which is refused where it is loaded.
-    """
+    """Whether some model of the flags has hard, or soft, attention; reads no weights."""
     if named := options.weighting:
         names = (named,) if isinstance(named, str) else named
         return any(WEIGHTINGS[name].hard is hard for name in names)
@@ -169,7 +162,7 @@ def has_attention(options: Any, hard: bool) -> bool:
             layers = json.loads(file.metadata()["config"])["layers"]
         names = {layer["weighting"] for layer in layers if "same_as" not in layer}
         return any(WEIGHTINGS[name].hard is hard for name in names)
-    except Exception:  # of many kinds: the file may be anyone's
+    except Exception:  # of many kinds: the file may be anyone's, and is refused later
         return True
 
 
@@ -181,10 +174,7 @@ def _is_hard_preset(name: str) -> bool:
 
 
 def read_trained_to(model: str) -> int | None:
-    """Longest n that a model was trained on; None without a record.
-
-    Warns of a record of another model, since training data may have a file of this name.
-    """
+    """Longest n that a model was trained on; None without a record of this model."""
     path, said = Path(model), {}
     record = (path if path.is_dir() else path.parent) / "train.json"
     with contextlib.suppress(InputError):

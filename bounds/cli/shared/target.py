@@ -72,10 +72,7 @@ def read_substitutes(
     tokenizer: jm.Tokenizer | None,
     length: int,
 ) -> Int[np.ndarray, "*tokens symbols"] | None:
-    """Substitutes that the flags list, padded with -1; None for all of the model's.
-
-    `--symbols` keep their order. Special symbols are none unless they are listed.
-    """
+    """Substitutes that the flags list, padded with -1; None for all of the model's."""
     path, listed = options.candidates, options.symbols
     if path is not None and listed is not None:
         raise jm.InputError("give --symbols or --candidates, not both")
