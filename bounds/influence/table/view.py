@@ -54,7 +54,11 @@ def view_scan(scan: Scan, shape: str = "auto") -> View:
     if shape == "heat":
         columns, values, radii = _spread(scan, values, radii)
     own = scan.positions[:, None] == rows
-    top = end_of_scale(values, own[:, 0] if values.ndim == 1 else own)
+    there = ~np.isnan(values)
+    scale = values[there & ~(own[:, 0] if values.ndim == 1 else own)]
+    # Where all others are 0 the scale is that of the row's own; where these are too, 1.
+    scale = scale if scale.size and scale.any() else values[there]
+    top = float(np.abs(scale).max(initial=0)) or 1.0
     return View(shape, values, radii, substitutes, columns, top)
 
 
@@ -74,13 +78,6 @@ def largest_label(scan: Scan, quantity: str) -> str:
     chosen = len(scan.axes) > 1 or bool((scan.values < 0).any())
     named = not chosen or quantity.startswith("largest")
     return quantity if named else f"largest absolute value: {quantity}"
-
-
-def end_of_scale(values: np.ndarray, own: np.ndarray) -> float:
-    """Largest absolute value where not `own`; if 0, that of all; if still 0, 1."""
-    scale = values[~np.isnan(values) & ~own]
-    scale = scale if scale.size and scale.any() else values[~np.isnan(values)]
-    return float(np.abs(scale).max(initial=0)) or 1.0
 
 
 def _largest(
