@@ -51,11 +51,7 @@ class NumberParser(flags.FloatParser):
 
 
 class LengthsParser(flags.ArgumentParser):
-    """Reads `16,32,64` or `start:stop:count` as increasing lengths.
-
-    The second form is log-spaced with both ends in; lengths that round to the same
-    number are taken once.
-    """
+    """Reads `16,32,64` or log-spaced `start:stop:count` as increasing lengths."""
 
     syntactic_help = "a comma-separated list, or start:stop:count (log-spaced)"
 

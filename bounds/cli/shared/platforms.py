@@ -92,11 +92,8 @@ PATIENCE = 1.0
 
 
 def keep_programs(named: str | None) -> None:
-    """Turns JAX's cache on in the flag's folder, or the default one if JAX has none.
-
-    Raises InputError if a folder that the flag names cannot be written. Without the flag,
-    nothing is kept then.
-    """
+    """Turns JAX's cache on in the flag's folder, or the default one if JAX has none."""
+    # Without the flag nothing is kept where the folder cannot be written.
     if named == "off":
         jax.config.update("jax_enable_compilation_cache", False)
         return
@@ -169,10 +166,7 @@ FILE_FLAGS = ("tokens", "text", *READERS)
 
 
 def avoid_miscompiling(options: object) -> None:
-    """Sets the compiler's option for inputs that are miscompiled without it.
-
-    To be called before the first backend starts: XLA reads its options once.
-    """
+    """Sets the compiler's option for inputs miscompiled without it, before JAX starts."""
     if not lacks_option():  # no file is read in vain
         return
     named = getattr(options, "platform", None)
@@ -181,12 +175,8 @@ def avoid_miscompiling(options: object) -> None:
 
 
 def longest_input(options: object) -> int:
-    """Upper bound on the number of tokens of the longest input.
-
-    A file of no more than `SAFE_ROWS` bytes counts by its size, since each token takes
-    one byte; of a text each byte counts as a token. A file that cannot be read counts as
-    empty: the command itself refuses it.
-    """
+    """Upper bound on the number of tokens of the longest input; 0 of unreadable files."""
+    # Each token takes a byte or more, so that a short file counts by its size.
     longest = len((getattr(options, "sequence", None) or "").encode())
     for name in LENGTH_FLAGS:
         value = getattr(options, name, None) or 0

@@ -67,18 +67,13 @@ def tell(what: str) -> None:
 
 
 class Progress:
-    """Counts and prints finished steps of a known number.
+    """Context that counts and prints finished steps of a known number."""
 
-    A context manager, in which lines also appear during a long step. The bar goes to
-    standard error, plain lines to standard output, so that standard error stays empty
-    unless something is wrong.
-    """
+    # The bar goes to standard error, plain lines to standard output, so that standard error
+    # stays empty unless something is wrong.
 
     def __init__(self, total: int, unit: str, *, alike: bool = False):
-        """Starts counting steps, whose unit is a plural as in "cells".
-
-        With `alike`, steps take equally long, so that the first give the time left.
-        """
+        """Starts counting steps, which give the time left from the first on if `alike`."""
         self._total = total
         self._unit = unit
         self._done = 0
