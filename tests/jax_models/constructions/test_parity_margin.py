@@ -111,7 +111,9 @@ def test_the_closed_form_sees_a_row_that_is_normalised_otherwise():
     config, tensors = written(
         normalised_parity_transformer(epsilon=1e-3, dtype="float64")
     )
-    tensors["layers.0.ffn.w2"][[Coordinate.OTHER, Coordinate.OTHER + len(Coordinate)]] = 0
+    tensors["layers.0.ffn.w2"][
+        [Coordinate.OTHER, Coordinate.OTHER + len(Coordinate)]
+    ] = 0
     tokens = strings(9)[4]
     found = query_logit(config, tensors, tokens)
     expected = perturbed_logit(tokens, SHARPNESS, 1e-3)
