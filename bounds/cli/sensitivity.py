@@ -33,7 +33,7 @@ from bounds.curves.decay import exponent_interval
 from bounds.curves.inputs import sampled_inputs
 from bounds.influence.method import Run
 from bounds.numbers.notation import column_table, parse_bytes, ruled
-from bounds.sensitivity.average import (
+from bounds.sensitivity import (
     SensitivityCurve,
     as_row,
     average_sensitivity,

@@ -1,5 +1,16 @@
-"""Evaluation of models with checked inputs: activations, logits and acceptance."""
+"""Evaluation of models with checked inputs: activations, logits and acceptance.
 
+A long input's positions may be sharded over devices. Every device keeps an equal share of
+consecutive positions: their rows, keys and values. A few rows of every device are gathered
+at a time, each device summarises its own keys for all gathered rows, tile by tile, and the
+summaries of every tile go to the device that holds the row, which merges them in order of
+position. Shapes: D devices, n tokens, m = n / D rows of a device (rounded up to whole
+tiles), h heads, k keys of a tile, r rows of a block, t tiles of a device.
+"""
+
+import dataclasses
+import functools
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -10,6 +21,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import Mesh
+from jaxtyping import Float, Int
 
 from jax_models.arguments import (
     choose_name,
@@ -17,16 +29,224 @@ from jax_models.arguments import (
 )
 from jax_models.errors import InputError, TieError
 from jax_models.format.model_check import check_model
+from jax_models.model.attending import KeyStore, lift_keys, project_queries, store_keys
+from jax_models.model.layer import Layer
 from jax_models.model.readout import Readout
 from jax_models.model.rows import Affine
 from jax_models.model.transformer import (
     Transformer,
+    attention_input,
     check_tokens,
+    combine_heads,
     forward,
+    of_input,
+    read_heads,
     read_logits,
+    reduce_reports,
+    scores_per_row,
+    symbol_rows,
 )
-from jax_models.run.sharded_forward import forward_sharded
+from jax_models.run.blocks import MAX_KEY_TILE, fold_stacked, map_rows, row_block
+from jax_models.run.mesh import (
+    EVERYWHERE,
+    POSITIONS,
+    SHARED_OUT,
+    check_agreement,
+    check_mesh,
+    gathered,
+    place,
+    written_out,
+)
 from jax_models.weighting import TieReport, Weighting
+
+# The number of tiles is a multiple of this, so that 1, 2, 4 or 8 devices have the same
+# tiles and merge the same summaries; eight devices have two tiles each, since a loop of one
+# round is compiled in another way.
+TILES_TOGETHER = 16
+# Blocks of rows that are gathered at once, so that devices wait for one another rarely.
+BLOCKS_TOGETHER = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Shares:
+    """Partition of n tokens into D shares of m rows, each share into t tiles of keys."""
+
+    length: int  # n
+    devices: int  # D
+    tile: int  # keys in a tile
+    tiles: int  # t
+
+    @property
+    def share(self) -> int:
+        """Number of rows of a device, m."""
+        return self.tile * self.tiles
+
+    @property
+    def together(self) -> int:
+        """Number that divides the number of all tiles and the number of rows in a block."""
+        return math.lcm(TILES_TOGETHER, self.devices)
+
+    def block(self, per_row: int) -> int:
+        """Number of rows scored at once against a tile, for `per_row` scores in a row."""
+        rows = row_block(self.share * self.devices, per_row)
+        return self.together * math.ceil(rows / self.together)
+
+    def own_rows(self, per_row: int) -> int:
+        """Number of each device's rows gathered at once, for `per_row` scores in a row."""
+        rows = BLOCKS_TOGETHER * self.block(per_row)
+        # A block is a multiple of `together`, and so of D: all devices give as many rows.
+        return min(rows // self.devices, self.share)
+
+    def merged_rows(self, per_row: int) -> int:
+        """Number of rows merged at once; equal for all D that divide `TILES_TOGETHER`."""
+        return self.own_rows(per_row) * self.devices // self.together
+
+
+def share_out(length: int, devices: int, max_tile: int = MAX_KEY_TILE) -> Shares:
+    """Partition of `length` tokens over `devices`; the last shares may be padded."""
+    # If D divides `TILES_TOGETHER`, tiles and the order of merges are independent of D.
+    together = math.lcm(TILES_TOGETHER, devices)
+    tiles = together * math.ceil(length / (together * max_tile))
+    return Shares(length, devices, math.ceil(length / tiles), tiles // devices)
+
+
+def forward_sharded(
+    model: Transformer, tokens: Int[Array, "tokens"], mesh: Mesh
+) -> tuple[Array, tuple[TieReport | None, ...]]:
+    """Final activations [n, d] and each layer's tie report, computed on a mesh."""
+    check_mesh(mesh)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((model, tokens))):
+        raise InputError(
+            "the forward pass over a mesh is not traced by JAX transformations; leave "
+            "the mesh out, or call it outside of jit, grad and vmap"
+        )
+    # Model and tokens must be equal in all processes; each gets the whole results.
+    check_agreement(written_out((model, tokens), mesh))
+    shares = share_out(tokens.shape[0], mesh.size)
+    # Positions beyond the end repeat the last row, and so does its output.
+    at = np.minimum(np.arange(shares.share * mesh.size), shares.length - 1)
+    model, encodings = of_input(model, tokens), None
+    if model.position is not None:
+        every = model.position.encode(shares.length, model.embedding_width)
+        encodings = place(np.asarray(every).astype(model.dtype)[at], mesh, SHARED_OUT)
+    # A device embeds only its share, whose position encodings it is given.
+    bare = dataclasses.replace(model, position=None)
+    bare = jax.tree.map(lambda x: place(x, mesh, EVERYWHERE), bare)
+    shared_tokens = place(np.asarray(tokens)[at], mesh, SHARED_OUT)
+    y, reports = gathered(_compiled(shares, mesh)(bare, shared_tokens, encodings))
+    # What follows the last token repeats it.
+    y, reports = jax.tree.map(jnp.asarray, (y[: shares.length], reports))
+    return y, tuple(None if x is None else reduce_reports(x) for x in reports)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(shares: Shares, mesh: Mesh) -> Any:
+    """Compiled pass over all shares; the devices' tie reports are stacked on a first axis."""
+    pass_ = jax.shard_map(
+        functools.partial(_forward_share, shares),
+        mesh=mesh,
+        in_specs=(EVERYWHERE, SHARED_OUT, SHARED_OUT),
+        out_specs=SHARED_OUT,
+        check_vma=False,
+    )
+    return jax.jit(pass_)
+
+
+def _forward_share(
+    shares: Shares,
+    model: Transformer,
+    tokens: Int[Array, "tokens"],
+    encodings: Float[Array, "tokens d_embedding"] | None,
+) -> tuple[Array, tuple[TieReport | None, ...]]:
+    """Final activations of one device's tokens, and each layer's tie report of these rows."""
+    y = symbol_rows(model, tokens, encodings)
+    reports = []
+    for layer in model.layers:
+        y, report = _apply_share(shares, layer, y)
+        reports.append(jax.tree.map(lambda x: x[None], report))
+    if model.final_norm is not None:
+        y = model.final_norm(y)
+    return y, tuple(reports)
+
+
+def _apply_share(
+    shares: Shares, layer: Layer, rows: Float[Array, "rows width"]
+) -> tuple[Array, TieReport | None]:
+    """The layer's output rows of one device, from its input rows, and their tie report."""
+    attention, length = layer.attention, shares.length
+    start = jax.lax.axis_index(POSITIONS).astype(jnp.int32) * shares.share
+    index = start + jnp.arange(shares.share, dtype=jnp.int32)
+    positions = jnp.minimum(index, length - 1)
+    # Maps of single rows are computed by tiles too: every matrix product then has the same
+    # shape for all D, and so the same rounding.
+    inputs, tiles = jax.lax.map(
+        lambda tile: _prepare_tile(layer, length, *tile), _tiled(shares, (rows, index))
+    )
+    index = _tiled(shares, index)
+
+    per_row = scores_per_row(attention, shares.tile)
+
+    def summarise_tiles(block: tuple[Array, Array]) -> Any:
+        """Summaries of r rows over each tile of this device, fields [r, t, h, ...]."""
+        at, u = block
+        queries = project_queries(attention, u, length, at)
+
+        def lift(tile: tuple[KeyStore, Array]) -> Any:
+            keys, key_at = tile
+            # Copies of the last row fill the end: as keys they are hidden.
+            valid = key_at < length
+            return lift_keys(attention, queries, at, keys, key_at, valid, length)
+
+        lifted = jax.lax.map(lift, (tiles, index))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 2, 0), lifted)
+
+    def merge_tiles(block: tuple[Array, Any]) -> tuple[Array, Any]:
+        at, by_row = block
+        by_tile = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), by_row)
+        summary = fold_stacked(attention.weighting.merge, by_tile)
+        return read_heads(attention, at, summary)
+
+    def run(block: tuple[Array, Array]) -> tuple[Array, Any]:
+        everyones = jax.tree.map(
+            lambda x: jax.lax.all_gather(x, POSITIONS, tiled=True), block
+        )
+        # Devices exchange attention's input rows [r, d] and summaries, never keys.
+        here = map_rows(summarise_tiles, everyones, shares.block(per_row))
+        # From all rows' summaries of the tiles here, to the own rows' of all devices' tiles.
+        own = jax.tree.map(
+            lambda x: jax.lax.all_to_all(
+                x, POSITIONS, split_axis=0, concat_axis=1, tiled=True
+            ),
+            here,
+        )
+        return map_rows(merge_tiles, (block[0], own), shares.merged_rows(per_row))
+
+    inputs = inputs.reshape(rows.shape)
+    heads, reports = map_rows(run, (positions, inputs), shares.own_rows(per_row))
+    output = jax.lax.map(
+        lambda tile: combine_heads(layer, *tile), _tiled(shares, (rows, heads))
+    )
+    # Copies of the last row report as it does: they change nothing.
+    report = None if reports is None else reduce_reports(reports)
+    return output.reshape(rows.shape), report
+
+
+def _prepare_tile(
+    layer: Layer,
+    length: int,
+    rows: Float[Array, "keys width"],
+    index: Int[Array, "keys"],
+) -> tuple[Array, KeyStore]:
+    """Attention's input rows of a tile, with their keys and values."""
+    inputs = attention_input(layer, rows)
+    return inputs, store_keys(layer.attention, inputs, length, index)
+
+
+def _tiled(shares: Shares, rows: Any) -> Any:
+    """A device's rows [m, ...] as its tiles [t, k, ...]."""
+    split = (shares.tiles, shares.tile)
+    return jax.tree.map(lambda x: x.reshape(*split, *x.shape[1:]), rows)
+
 
 TieRule = Literal["error", "warn", "ignore"]
 

@@ -10,8 +10,8 @@ import pytest
 from bounds.batch import execution
 from bounds.batch.execution import open_cluster, submit_cells
 from bounds.batch.specification import Specification
-from bounds.cli import batch_cells, influence
-from bounds.cli.batch_cells import make_cells
+from bounds.cli import batch, influence
+from bounds.cli.batch import make_cells
 from bounds.cli.shared.runner import Exports, Work
 from bounds.store.output import file_sha256
 from bounds.store.results import cell_key
@@ -85,7 +85,7 @@ def test_a_folder_that_stays_is_read_once_for_a_cell(tmp_path, monkeypatch):
         read.append(path.name)
         return file_sha256(path)
 
-    monkeypatch.setattr(batch_cells, "file_sha256", hashed)
+    monkeypatch.setattr(batch, "file_sha256", hashed)
     nothing = Work(lambda store: Exports({}, ""), rows=lambda store: [])
     monkeypatch.setattr(influence, "plan", lambda options: nothing)
     flags = {"model": str(tmp_path), "length": "3"}

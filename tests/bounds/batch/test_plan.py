@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from bounds.cli.batch import MOST_LINES, describe_plan
-from bounds.cli.batch_cells import longest
+from bounds.cli.batch import MOST_LINES, describe_plan, longest
 from bounds.store.results import cell_key
 from bounds.store.sweep import Cell
 from bounds.store.table import Table

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from bounds.batch.specification import Specification
-from bounds.cli.batch_cells import make_cells, quantity_of
+from bounds.cli.batch import make_cells, quantity_of
 from bounds.store.file import explained
 from bounds.store.results import (
     MemoryResults,

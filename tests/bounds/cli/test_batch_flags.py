@@ -5,8 +5,7 @@ import json
 import pytest
 
 from bounds.batch.specification import Specification
-from bounds.cli.batch import BatchOptions
-from bounds.cli.batch_cells import BATCHED, find_batched, options_of_cells
+from bounds.cli.batch import BATCHED, BatchOptions, find_batched, options_of_cells
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.options import fields_of
 

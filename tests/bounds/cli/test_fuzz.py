@@ -12,7 +12,7 @@ import signal
 import pytest
 from absl import flags
 
-from bounds.cli.batch_cells import BATCHED
+from bounds.cli.batch import BATCHED
 from bounds.cli.main import COMMANDS
 from bounds.restriction.restriction import FORMAT
 

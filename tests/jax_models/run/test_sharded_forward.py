@@ -15,8 +15,8 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from jax_models.model.mask import MASKS
-from jax_models.run import blocks, sharded_forward
-from jax_models.run.sharded_forward import forward_sharded, share_out
+from jax_models.run import blocks, evaluate
+from jax_models.run.evaluate import forward_sharded, share_out
 from tests.architecture import small_model, with_attention
 from tests.covering import cover
 from tests.jax_models.variants import FACTORS, SHAPE, TOKENS, allowed, build
@@ -37,10 +37,10 @@ def draw(weighting, **options):
 def small_blocks(monkeypatch):
     """Several blocks of rows on every device."""
     monkeypatch.setattr(blocks, "tile_elements", lambda: 8 * 2 * 6)
-    monkeypatch.setattr(sharded_forward, "BLOCKS_TOGETHER", 2)
-    sharded_forward._compiled.cache_clear()
+    monkeypatch.setattr(evaluate, "BLOCKS_TOGETHER", 2)
+    evaluate._compiled.cache_clear()
     yield
-    sharded_forward._compiled.cache_clear()
+    evaluate._compiled.cache_clear()
 
 
 @pytest.mark.parametrize("case", cover(FACTORS, 1, allowed), ids=lambda c: c["mask"])
@@ -129,17 +129,17 @@ def test_the_row_of_an_ambiguous_tie_is_that_of_one_device():
 
 
 def test_a_merge_without_the_last_tile_is_noticed(monkeypatch):
-    fold = sharded_forward.fold_stacked
+    fold = evaluate.fold_stacked
     monkeypatch.setattr(
-        sharded_forward,
+        evaluate,
         "fold_stacked",
         lambda merge, stacked: fold(merge, jax.tree.map(lambda x: x[:-1], stacked)),
     )
-    sharded_forward._compiled.cache_clear()
+    evaluate._compiled.cache_clear()
     model = draw("softmax", mask="future", num_layers=1)
     tokens = jnp.append(MANY, MANY[:3])  # no tile is empty
     shared = jm.apply(model, tokens, mesh=jm.device_mesh(2))
-    sharded_forward._compiled.cache_clear()
+    evaluate._compiled.cache_clear()
     assert np.abs(shared - jm.apply(model, tokens)).max() > 1e-3
 
 
@@ -176,7 +176,7 @@ def test_a_device_holds_its_share_and_nothing_of_size_n_by_n():
         tokens = jax.ShapeDtypeStruct((shares.share * devices,), jnp.int32)
         wide = jax.ShapeDtypeStruct((*tokens.shape, model.width), model.dtype)
         bare = dataclasses.replace(model, position=None)
-        program = sharded_forward._compiled(shares, mesh).lower(bare, tokens, wide)
+        program = evaluate._compiled(shares, mesh).lower(bare, tokens, wide)
         return program.compile().memory_analysis().temp_size_in_bytes
 
     one, twice, eight = bytes_held(1, n), bytes_held(1, 2 * n), bytes_held(8, n)

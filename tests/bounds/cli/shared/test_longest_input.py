@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bounds.batch.specification import Specification
-from bounds.cli import batch_cells
+from bounds.cli import batch
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared import platforms
 from bounds.cli.shared.platforms import longest_input
@@ -113,9 +113,9 @@ def test_one_long_cell_of_a_sweep_decides_before_the_first(
         seen.append(os.environ["XLA_FLAGS"])
         return {"length": 1}
 
-    monkeypatch.setattr(batch_cells, "_config", note)
+    monkeypatch.setattr(batch, "_config", note)
     sweep = {"length": lengths}
-    cells = batch_cells.make_cells(Specification("influence", {"d_ff": "4"}, sweep))
+    cells = batch.make_cells(Specification("influence", {"d_ff": "4"}, sweep))
     assert len(seen) == len(lengths) >= len(cells)
     assert set(seen) == {expected}
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.lemma5.certificate import all_rows, one_row
+from bounds.lemma5.certificate import base_pass, one_row
 from bounds.lemma5.certificate.mean_deviation import Roundoff
 from bounds.lemma5.certificate.moved_rows import MovedRows
 from bounds.lemma5.certificate.row_base import prepare_rows, prepare_spread, take_rows
@@ -82,7 +82,7 @@ class Bounded:
             every,
         )
         held = dataclasses.replace(held, radius=forget(held.radius, without))
-        many, single = all_rows.move_all_rows, one_row.move_one_row
+        many, single = base_pass.move_all_rows, one_row.move_one_row
         if fresh:  # traced anew, so that what a test has replaced is used
             many, single = (retraced(f) for f in (many, single))
         found = many(layer, held, prepare_spread(layer, held), moved, NO_ROUNDING)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.lemma5.certificate import all_rows, mean_deviation, one_row, pointwise
+from bounds.lemma5.certificate import base_pass, mean_deviation, one_row, pointwise
 from bounds.lemma5.certificate.sections import layer_constants
 from jax_models.model.transformer import apply_layer
 from tests.bounds.lemma5.certificate.one_layer import (
@@ -114,13 +114,13 @@ def without_weight_change(monkeypatch):
         )
         return mean_deviation.mean_deviation(own, others, *given)
 
-    for module in (all_rows, one_row):
+    for module in (base_pass, one_row):
         monkeypatch.setattr(module, "mean_deviation", planted)
 
 
 def without_own_query(monkeypatch):
     """Planted: a row's own query is taken not to move."""
-    true_error, true_query = one_row.own_score_error, all_rows.move_own_query
+    true_error, true_query = one_row.own_score_error, base_pass.move_own_query
 
     def no_query(rule, query, key):
         return true_error(rule, (0 * query[0], query[1]), key)
@@ -132,7 +132,7 @@ def without_own_query(monkeypatch):
         )
 
     monkeypatch.setattr(one_row, "own_score_error", no_query)
-    monkeypatch.setattr(all_rows, "move_own_query", no_size)
+    monkeypatch.setattr(base_pass, "move_own_query", no_size)
 
 
 def without_flips(monkeypatch):

@@ -11,10 +11,10 @@ from matplotlib.collections import LineCollection
 
 import bounds
 import jax_models as jm
+from bounds import sensitivity
 from bounds.influence.targets.kl import KullbackLeibler
 from bounds.influence.targets.logit_difference import LogitDifference
-from bounds.sensitivity import average
-from bounds.sensitivity.average import Sensitivity, SensitivityCurve, as_row
+from bounds.sensitivity import Sensitivity, SensitivityCurve, as_row
 from jax_models.errors import InputError
 from jax_models.model.transformer import read_logits
 from jax_models.programs.logic import majority
@@ -101,7 +101,7 @@ def test_samples_that_are_alike_leave_a_share_open():
     # Were more than a share p of the inputs others, three samples would miss them with a
     # probability of (1 - p)^3 < 0.05.
     share = 1 - 0.05 ** (1 / 3)
-    low, high = average._interval(np.full(3, 8.0), np.full(3, 8.0), 64)
+    low, high = sensitivity._interval(np.full(3, 8.0), np.full(3, 8.0), 64)
     assert low == pytest.approx(8 * (1 - share))
     assert high == pytest.approx(low + 64 * share)
 
@@ -109,15 +109,15 @@ def test_samples_that_are_alike_leave_a_share_open():
 def test_samples_that_differ_have_students_interval():
     counts = np.array([11.0, 13.0, 14.0, 18.0])
     half = 3.182446305 * counts.std(ddof=1) / 2  # 97.5 % of three degrees of freedom
-    found = average._interval(counts, counts, 64)
+    found = sensitivity._interval(counts, counts, 64)
     np.testing.assert_allclose(found, (14 - half, 14 + half), rtol=1e-8)
 
 
 def test_an_open_sign_never_narrows_the_interval():
     alike, other = np.zeros(32), np.eye(32)[0]
-    low, high = average._interval(alike, other, 64)
+    low, high = sensitivity._interval(alike, other, 64)
     assert low == 0
-    assert high == average._interval(alike, alike, 64)[1] > 5
+    assert high == sensitivity._interval(alike, alike, 64)[1] > 5
 
 
 def test_majority_has_the_binomial_closed_form():
@@ -134,11 +134,11 @@ def test_majority_has_the_binomial_closed_form():
 def test_zero_is_accepted_and_an_open_sign_counts_in_the_upper_end_alone():
     low, high = np.array([0.0, 1, -1, -1]), np.array([0.0, 1, -1, 1])
     rows = low[:, None], high[:, None]
-    surely, maybe = average._flips(rows, (low[None], high[None]), axis=1)
+    surely, maybe = sensitivity._flips(rows, (low[None], high[None]), axis=1)
     assert surely.ravel().tolist() == [True, True, True, False]
     assert maybe.all()
     lines = low[None, :2], high[None, :2]
-    assert not average._flips((low[0], high[0]), lines, axis=1).any()
+    assert not sensitivity._flips((low[0], high[0]), lines, axis=1).any()
 
 
 @pytest.mark.parametrize(("symbols", "n"), [(2, 10), (3, 4)])
@@ -156,15 +156,17 @@ def test_a_trained_model_agrees_with_direct_enumeration_at_ten():
 
 
 def test_a_planted_error_is_noticed(monkeypatch):
-    model, flips = model_of(), average._flips
-    monkeypatch.setattr(average, "_flips", lambda ends, lines, _: flips(ends, lines, 0))
+    model, flips = model_of(), sensitivity._flips
+    monkeypatch.setattr(
+        sensitivity, "_flips", lambda ends, lines, _: flips(ends, lines, 0)
+    )
     assert bounds.average_sensitivity(model, 4).lower != mean_count(model, 4)
 
 
 def test_sampled_inputs_have_the_count_by_definition():
     model, n = model_of(vocab_size=3), 64
     found = bounds.average_sensitivity(model, n, num_inputs=3, seed=5)
-    source = average.sampled_inputs(model, "random", 3, 5)
+    source = sensitivity.sampled_inputs(model, "random", 3, 5)
     expected = [count(model, source.draw(n, k)) for k in range(3)]
     assert found.lower == found.upper == np.mean(expected)
     assert found.interval is not None
@@ -176,9 +178,9 @@ def test_sampled_inputs_have_the_count_by_definition():
 def test_the_real_form_is_a_quarter_of_squared_changes(listed, monkeypatch):
     model, n = model_of(scale=0.3), 4
     if not listed:
-        monkeypatch.setattr(average, "ENUMERATED", 1)
+        monkeypatch.setattr(sensitivity, "ENUMERATED", 1)
     found = bounds.average_sensitivity(model, n, form="real", num_inputs=3)
-    source = average.sampled_inputs(model, "random", 3, 0)
+    source = sensitivity.sampled_inputs(model, "random", 3, 0)
     inputs = [*itertools.product(range(2), repeat=n)]
     if not listed:
         inputs = [source.draw(n, k) for k in range(3)]
@@ -195,7 +197,7 @@ def test_the_real_form_is_a_quarter_of_squared_changes(listed, monkeypatch):
 @pytest.mark.parametrize("listed", [True, False])
 def test_the_real_form_refuses_values_beyond_one(listed, monkeypatch):
     if not listed:
-        monkeypatch.setattr(average, "ENUMERATED", 1)
+        monkeypatch.setattr(sensitivity, "ENUMERATED", 1)
     with pytest.raises(InputError, match=r"values in \[-1, 1\]"):
         bounds.average_sensitivity(model_of(scale=30.0), 4, form="real", num_inputs=4)
 
@@ -208,13 +210,13 @@ def test_a_value_that_is_no_number_is_refused():
 
 
 def test_an_open_sign_makes_an_interval(monkeypatch):
-    model, wide = model_of(), average.scalar_values
+    model, wide = model_of(), sensitivity.scalar_values
 
     def open_signs(*asked):
         values, radii = wide(*asked)
         return values, np.where(np.arange(len(radii)) == 3, np.inf, radii)
 
-    monkeypatch.setattr(average, "scalar_values", open_signs)
+    monkeypatch.setattr(sensitivity, "scalar_values", open_signs)
     found = bounds.average_sensitivity(model, 4)
     assert found.lower < found.upper
     assert found.undecided > 0
