@@ -95,7 +95,7 @@ def _times(
     """values (1 +- step), each sign a hash of the entry's key and `salt`."""
     factor = np.where(_signs(keys, salt), 1 - step, 1 + step)
     with np.errstate(over="ignore"):  # an infinite result has an infinite radius
-        return jnp.asarray(values * factor.astype(values.dtype))
+        return jax.device_put(values * factor.astype(values.dtype))
 
 
 def _signs(
