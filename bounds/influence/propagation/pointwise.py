@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from bounds.numbers.norms import scaled_norm
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import pytree
 from jax_models.model.rows import Affine, Relu, Step
@@ -72,7 +73,7 @@ def flip_distance(
     In float32, which a CPU orders ten times faster than float64, rounded towards zero:
     used for both the order and the count of the neurons that may flip, it misses none.
     """
-    norms = jnp.sqrt((w1 * w1).sum(axis=-1))
+    norms = scaled_norm(w1)
     # A neuron that reads nothing never flips.
     reads = norms > 0
     distance = jnp.where(reads, jnp.abs(u) / jnp.where(reads, norms, 1), jnp.inf)
@@ -193,7 +194,9 @@ def relu_block_change(base: RowBase, block: ReluBlock, x: Tile) -> Moved:
     # it each takes d m, without it f (d + m).
     if base.distance is None or x.shape[2] * (d + m) <= d * m:
         return whole(x)
-    reach = jnp.sqrt((x * x).sum(axis=1).max(axis=1))
+    # Squares that underflow are less than the least normal number.
+    lost = m * float(jnp.finfo(x.dtype).tiny)
+    reach = jnp.sqrt((x * x).sum(axis=1).max(axis=1) + lost)
     # Rounding in this comparison is harmless: a neuron missed by it ends within
     # rounding of zero, where both linear pieces agree to rounding of the change.
     may_flip = (base.distance.astype(x.dtype) <= reach[:, None]).sum(axis=-1).max()

@@ -125,6 +125,27 @@ def test_a_neuron_at_its_kink_flips_under_any_change(tile):
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-22)
 
 
+@pytest.mark.parametrize(("of", "dtype"), [("rows", "float32"), ("weights", "float64")])
+def test_flips_of_numbers_whose_squares_underflow_are_met(tile, of, dtype):
+    """A power of two in front, of rows and changes or of W1 and against it in W2."""
+    layer, base, _, distance, _ = tile
+    heads = jnp.asarray(changes_that_flip(*FLIPS["many"], distance))
+    cast = lambda x: x.astype(dtype) if x.dtype == "float64" else x
+    layer, base, heads = jax.tree.map(cast, (layer, base, heads))
+    expected = change_many_rows(layer, order_neurons(layer, base), heads)
+    least = 2.0**-110 if dtype == "float32" else 2.0**-600
+    if of == "weights":
+        block = layer.feed_forward
+        block = dataclasses.replace(block, w1=block.w1 * least, w2=block.w2 / least)
+        layer = dataclasses.replace(layer, feed_forward=block)
+    else:
+        heads, expected = heads * least, expected * least
+    moved = at_preactivation(base, base.rows["preactivation"] * least)
+    found = change_many_rows(layer, order_neurons(layer, moved), heads)
+    share = 1e-12 if of == "weights" else 1e-4
+    assert jnp.abs(found - expected).max() <= share * jnp.abs(expected).max()
+
+
 @pytest.mark.parametrize("nearest", [2, MOST_FLIPS])
 def test_a_neuron_whose_kink_lies_just_within_reach_flips(tile, nearest):
     """It is one more than a branch corrects, and the change goes straight to it."""
