@@ -75,8 +75,8 @@ class EntropyOptions(Lengths, Computed, Stored, Figure):
         "How far the model's log-odds move within a pair.",
         "bounds.entropy:CLOSENESS",
         used_if=lambda one: one.model is not None and one.language in OF_THEOREMS,
-        otherwise="says how a model is measured on parity or dyck2; name one with "
-        "--model, or leave it out",
+        otherwise="says how a --model is measured on parity or dyck2; of a file's language "
+        "the floor is the optimum, which it does not move; leave it out",
     )
     num_inputs: int = option(
         256,

@@ -27,7 +27,7 @@ from bounds.cli.shared.groups import (
 )
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
-from bounds.cli.shared.subject import name_model, weighted_model
+from bounds.cli.shared.subject import name_model, refuse_sampling, weighted_model
 from bounds.cli.shared.target import number_symbol, parse_target, target_key
 from bounds.curves.decay import exponent_interval
 from bounds.curves.inputs import sampled_inputs
@@ -41,7 +41,6 @@ from bounds.sensitivity import (
     is_listed,
 )
 from bounds.store.forms import COUNT, SIZE, each, fields, ordered
-from jax_models.errors import InputError
 from jax_models.model.transformer import encode_positions
 
 
@@ -100,12 +99,7 @@ def plan(options: SensitivityOptions) -> Work:
         )
     source = sampled_inputs(model, "random", options.num_inputs, options.seed)
     if all(is_listed(source, n) for n in options.lengths):
-        for name in {"num_inputs"} if options.is_drawn else {"num_inputs", "seed"}:
-            if name in options.given:
-                raise InputError(
-                    f"--{name} is of sampled inputs, and of these lengths all inputs are "
-                    "listed; leave it out"
-                )
+        refuse_sampling(options, "num_inputs", "seed")
     memory = options.memory_limit
     run = Run(memory_limit=None if memory is None else parse_bytes(memory))
     named = name_model(options, model)

@@ -15,6 +15,7 @@ below the temperature; unique-hard heads with ties get a tie-breaking term first
 
 from typing import Any
 
+from bounds.all_inputs.universe import list_inputs
 from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import (
     Figure,
@@ -27,7 +28,7 @@ from bounds.cli.shared.groups import (
 from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.options import again, find, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
-from bounds.cli.shared.subject import read_subject, weighted_model
+from bounds.cli.shared.subject import read_subject, refuse_sampling, weighted_model
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Subject
 from bounds.numbers.notation import column_table, ruled
@@ -131,6 +132,9 @@ def plan(options: SimulateOptions) -> Work:
     check_simulable(model)
     subject = read_subject(options, model, lengths)
     given, at = isinstance(subject.source, GivenInputs), options.at
+    counts = (list_inputs(model, n, -1, "activation").num_inputs for n in lengths)
+    if not given and all(count <= BUDGET for count in counts):
+        refuse_sampling(options, "num_inputs", "seed", "language")
     asked = {
         "epsilon": options.epsilon,
         "budget": None if given else BUDGET,

@@ -71,6 +71,8 @@ def log_odds_norm(model: Transformer, pairs: Sequence[tuple[int, int]]) -> float
         Hahn 2020, Theorem 6, corrected: from influence to log-odds.
     """
     weight = np.asarray(linear_readout(model).weight, np.float64)
+    if not pairs:  # the floor is an optimum, which no closeness moves
+        return 0.0
     most = max(max(pair) for pair in pairs)
     if most >= len(weight):
         raise InputError(

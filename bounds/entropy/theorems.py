@@ -30,7 +30,7 @@ from bounds.entropy.closed_form.reading import PLACES
 from bounds.numbers.bound import Bound, Sense
 from bounds.numbers.interval import interval, log, lower
 from bounds.numbers.rounding import gamma_upper
-from jax_models.arguments import show
+from jax_models.arguments import expect_kind, show
 from jax_models.errors import InputError
 from jax_models.languages import (
     AutomatonSource,
@@ -102,6 +102,9 @@ def floor_theorem(source: Source) -> FloorTheorem:
     Raises:
         InputError: No theorem is registered for it.
     """
+    expect_kind(
+        "source", source, Source, "one such as get_source('parity', 0.5) returns"
+    )
     raise InputError(
         "no theorem bounds the cross-entropy on "
         f"{getattr(source, 'name', show(source))} from below; there is one "

@@ -74,8 +74,8 @@ def check_output(found: Enclosure, claim: Claim) -> None:
     if wrong.size:
         c = wrong[0]
         raise Refuted(
-            f"output[{c}] = {output[c]!r}; the model gives {found.centre[c]!r} up to "
-            f"{found.radius[c]:.2g}"
+            f"output[{c}] = {float(output[c])}; the model gives "
+            f"{found.centre[c].item()} up to {found.radius[c]:.2g}"
         )
 
 

@@ -138,9 +138,11 @@ def run_work(options: Any, work: Work) -> None:
             f"{work.unit} are left; the same command continues"
         )
     if failures:
-        again = " (--retry_failed runs them again)" if work.keeps_failures else ""
+        then = "left out"
+        if work.keeps_failures:
+            then = "recorded as failed (--retry_failed runs them again)"
         raise InputError(
-            f"{len(failures)} of {len(cells)} {work.unit} failed and are left out{again}; "
+            f"{len(failures)} of {len(cells)} {work.unit} failed and are {then}; "
             f"the first, {failures[0].label}: {failures[0].message}"
         )
 

@@ -166,6 +166,16 @@ def has_attention(options: Any, hard: bool) -> bool:
         return True
 
 
+def refuse_sampling(options: Model, *names: str) -> None:
+    """Raises `InputError` for an option of sampled inputs in `names`; all are listed."""
+    for name in options.given.intersection(names):
+        if name != "seed" or not options.is_drawn:
+            raise InputError(
+                f"--{name} is of sampled inputs, and of these lengths all inputs are "
+                "listed; leave it out"
+            )
+
+
 @functools.cache
 def _is_hard_preset(name: str) -> bool:
     """Whether a construction has hard attention, whatever its parameters."""

@@ -144,7 +144,7 @@ def test_the_store_is_read_as_the_table_that_is_exported(run, sweep):
 
 
 def test_a_seed_is_shared_by_all_cells(run):
-    asked = "--command=simulate --preset=ones --lengths=2 --sweep=epsilon=0.1,0.2"
+    asked = "--command=simulate --preset=ones --lengths=12 --sweep=epsilon=0.1,0.2"
     assert run("batch", *asked.split(), "--seed=5").code == 0
     assert set(read_cells(STORE).column("seed")) == {5}
 

@@ -83,7 +83,7 @@ def test_a_model_stands_above_its_floor_and_is_measured_once(run, parity_file):
         (["--language=dyck2", "--p=0"], "bracket probability p = 0.0"),
         (["--language=dyck1"], "--language"),
         (["--reading=query"], "--reading says how a model is measured"),
-        (["--eps=exact"], "--eps says how a model is measured"),
+        (["--eps=exact"], "--eps says how a --model is measured"),
         (["--model=none.safetensors"], "none.safetensors"),
         (["--lengths=0,4"], "lengths"),
         (["--lengths=4,2"], "lengths must increase"),

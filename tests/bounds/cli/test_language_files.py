@@ -54,7 +54,9 @@ def test_entropy_of_a_file_is_that_of_the_name(run, write, tmp_path):
     ended = run("entropy", *flags, write("a.json", {**PARITY, "accepting": ["odd"]}))
     assert "1 of 1 lengths to measure" in ended.out
     refused = run("entropy", *flags, write("a.json", PARITY), "--eps=closed_form")
-    refused.assert_refused("--eps says how a model is measured on parity or dyck2")
+    refused.assert_refused(
+        "of a file's language the floor is the optimum, which it does"
+    )
 
 
 def test_training_on_a_file(run, write):

@@ -4,6 +4,7 @@ The stages of a training are among the models; there everything is enumerated.
 """
 
 import dataclasses
+import json
 import math
 
 import jax
@@ -22,7 +23,7 @@ from bounds.entropy import (
 )
 from bounds.entropy.measure import averaged_floor, exact_closeness
 from bounds.entropy.predictions import Predictions
-from jax_models.languages import DyckSource, get_source
+from jax_models.languages import DyckSource, RegularLanguage, get_source
 from jax_models.training import Training, run_training
 from tests.bounds.entropy.floor_models import SOURCES, P, blind_model, random_model
 from tests.jax_models.languages.grammar import (
@@ -244,10 +245,23 @@ def test_a_sample_is_weighted_by_its_strata():
     assert everything.standard_error(values) == 0
 
 
+@pytest.mark.parametrize("closeness", ["exact", "certificate", "closed_form"])
+def test_the_floor_of_an_automaton_is_the_optimum_by_every_method(tmp_path, closeness):
+    states = {"even": {"0": "even", "1": "odd"}, "odd": {"0": "odd", "1": "even"}}
+    automaton = {"alphabet": ["0", "1"], "start": "even", "accepting": ["even"]}
+    path = tmp_path / "automaton.json"
+    path.write_text(json.dumps({**automaton, "transitions": states}))
+    source = RegularLanguage.read(path).source(0.5)
+    found = measure_entropy(random_model(source), source, 3, closeness=closeness)
+    assert found.floor.value == pytest.approx(source.levels(3).optimal, rel=1e-12)
+
+
 def test_what_cannot_be_measured_is_refused():
     source, model = SOURCES["parity"], random_model(SOURCES["parity"])
     with pytest.raises(jm.InputError, match="needs 5: \\( \\) \\[ \\] END"):
         measure_entropy(model, SOURCES["dyck2"], 3)
+    with pytest.raises(jm.InputError, match="source = 'parity'; expected one such as"):
+        measure_entropy(model, "parity", 3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(jm.InputError, match="no theorem"):
         measure_entropy(model, jm.get_source("dyck2_depth4", 0.3), 3)
     with pytest.raises(jm.InputError, match="two types of brackets"):

@@ -139,6 +139,9 @@ def test_an_option_without_an_effect_is_refused(given):
         ("sensitivity --preset=first --lengths=3,4", "--seed=7"),
         ("sensitivity --preset=first --lengths=3,4", "--num_inputs=5"),
         ("scan --length=4", "--first_residue=5"),
+        ("simulate --preset=ones --lengths=2,4", "--seed=7"),
+        ("simulate --preset=ones --lengths=2,4", "--num_inputs=3"),
+        ("simulate --preset=ones --lengths=2,4", "--language=dyck1"),
     ],
 )
 def test_what_a_model_does_not_use_is_refused(run, given, option):
