@@ -21,7 +21,7 @@ RUNS = {
     "depth": "--num_layers=1 --num_heads=1",
     "entropy": "--lengths=2",
     "train": "--length=3 --steps=1 --lengths=3 --num_inputs=2 --d_model=4 --d_ff=4",
-    "simulate": "--lengths=2 --num_inputs=1 --d_model=4",
+    "simulate": "--lengths=12 --num_inputs=1 --d_model=4",
     "compile": "--formula=Q_a --alphabet=ab --self_test=1",
     "model": "--d_model=4",
     "sample": "--length=4",

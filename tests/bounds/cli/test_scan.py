@@ -73,7 +73,7 @@ CASES = {
         {"reduce": "mean", "target": LogProbability(1), "symbols": [1, 2]},
     ),
     "map": (
-        ["--rows=all", "--target=logits", "--reduce=frobenius:tensor", "--nodiagonal"],
+        ["--rows=all", "--target=logits", "--reduce=frobenius:tensor"],
         {"rows": "all", "target": "logits", "reduce": Frobenius(symmetrize="tensor")},
     ),
 }

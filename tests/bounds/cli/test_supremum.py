@@ -52,7 +52,7 @@ def test_it_continues_where_it_was_stopped(run, unmasked, monkeypatch):
     monkeypatch.setattr(counts, "BLOCK", 5)
     command = ("supremum", "--length=8", f"--model={unmasked}", "--weighting=softmax")
     assert run(*command).code == 0
-    whole = read_json("supremum")
+    whole, again = read_json("supremum"), "--out=again"
     ran, original = [], CountPlan.run
 
     def interrupted(self, block):
@@ -63,16 +63,16 @@ def test_it_continues_where_it_was_stopped(run, unmasked, monkeypatch):
         return original(self, block)
 
     monkeypatch.setattr(CountPlan, "run", interrupted)
-    assert run(*command, "--fresh", "--seed=1").code == 130
+    assert run(*command, again).code == 130
     assert ran == [0, 1]
     ran[:] = ["stopped"]
-    result = run(*command, "--seed=1")
+    result = run(*command, again)
     assert result.code == 0, result.err
     assert ran == ["stopped", 1, 2]
     assert "2 of 3 blocks to compute" in result.out
-    again = read_json("supremum")
+    found = read_json("again/supremum.json")
     for name in ("max", "max_lower", "max_upper", "tokens", "position", "symbol"):
-        assert again[name] == whole[name]
+        assert found[name] == whole[name]
 
 
 def test_hard_attention_reports_its_ties(run, model_file):
