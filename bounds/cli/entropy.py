@@ -20,7 +20,7 @@ import jax_models as jm
 from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import Computed, Figure, Lengths, Stored
 from bounds.cli.shared.input_source import read_source
-from bounds.cli.shared.options import again, find, option
+from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.entropy import (
     check_predictor,
@@ -28,6 +28,7 @@ from bounds.entropy import (
     entropy_levels,
     measure_entropy,
 )
+from bounds.entropy.measure import ENUMERATED
 from bounds.numbers.notation import column_table
 from bounds.store.forms import fields
 from bounds.store.output import file_sha256
@@ -44,10 +45,7 @@ OF_THEOREMS = ("parity", "dyck2")
 class EntropyOptions(Lengths, Computed, Stored, Figure):
     """Options of the command."""
 
-    DRAWS = lambda one: (
-        one.model is not None
-        and one.lengths[-1] > find("bounds.entropy.measure:ENUMERATED")
-    )
+    DRAWS = lambda one: one.model is not None and one.lengths[-1] > ENUMERATED
 
     language: str = option(
         "parity",

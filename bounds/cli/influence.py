@@ -27,7 +27,7 @@ from bounds.cli.shared.groups import (
     Screened,
 )
 from bounds.cli.shared.input_source import open_tokenizer
-from bounds.cli.shared.options import again, find, option
+from bounds.cli.shared.options import again, option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Rows, Work
 from bounds.cli.shared.subject import read_one
@@ -36,12 +36,13 @@ from bounds.cli.words import describe_influence, influence_finding
 from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.inputs import influence_figure, sequence_figure
 from bounds.influence.table.lines import SYMBOL_NAMES
+from bounds.influence.targets.table import TARGETS
 from bounds.numbers.kind import RTOL_EXACT, kind_of_ends
 
 
 def _watches_one_row(options: Any) -> bool:
     name = options.target.partition(":")[0]
-    return not find("bounds.influence.targets.table:TARGETS")[name].is_joint
+    return not TARGETS[name].is_joint
 
 
 OF_ONE_ROW: dict[str, Any] = {

@@ -120,9 +120,9 @@ class AskedInfluence(Asked):
     def request(self, start: int, stop: int, **more: Any) -> InfluenceRequest:
         """Request of the positions [start, stop); `more` as in `build_request`."""
         special = special_symbols(self.subject.model, self.tokenizer)
-        positions = np.flatnonzero(~np.isin(self.tokens[:stop], special))
+        special = np.isin(self.tokens[start:stop], special)
         own = {"include_query": self.include_query, **more}
-        return self.request_at(positions[positions >= start], **own)
+        return self.request_at(start + np.flatnonzero(~special), **own)
 
 
 FoundInfluence = Joined[AskedInfluence, Influence]
