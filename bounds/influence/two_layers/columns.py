@@ -12,7 +12,7 @@ from bounds.influence.propagation.first_layer import (
     Replaced,
     take_rows,
 )
-from bounds.influence.propagation.own_rows import own_rows
+from bounds.influence.propagation.own_rows import LOSS, own_rows
 from bounds.influence.propagation.pointwise import change_rows
 from bounds.influence.propagation.query_row import QueryRow, move_query
 from jax_models.model.attending import compute_scores
@@ -60,9 +60,12 @@ class Columns(NamedTuple):
         columns = at, keys, values.swapaxes(1, 2), *change
         rows = PairRows.of(below, first, columns, query, take_rows(first, query))
         share = rows.share(columns)[:, 0, :, None]
-        moved = rows.moved + rows.turn[..., None] * values
+        # A column near the attended value leaves little of the two parts.
+        parts = share * rows.moved, share * rows.turn[..., None] * values
+        heads = join_heads(parts[0] + parts[1])
+        largest = functools.reduce(jnp.maximum, (abs(x).max((0, 2)) for x in parts))
+        lost = lost | (jnp.abs(heads).max(axis=-1) * LOSS < largest)
         base = jax.tree.map(lambda x: x[query], first.base)
-        heads = join_heads(share * moved)
         entering = change_rows(below, base, jnp.zeros_like(own), heads)
         entering = jnp.where((at == query)[:, None], own, entering)
         moved = move_query(layer, last, entering).query_change.swapaxes(1, 2)

@@ -376,6 +376,45 @@ def dominate():
     return build_request(model, tokens, include_query=True)
 
 
+def raise_sinks(last=1.0, **options):
+    """A request in which the score of a column with nearly all weight rises.
+
+    Values do not change, so that little of the products of shares and values is left.
+    Under a window of 3 the last row reads a row that sees one sink, and no sink.
+    """
+    model = draw(**options)
+    attention = model.layers[0].attention
+    scores = jnp.asarray([0.0, 20.0, 22.0]) * np.sqrt(attention.key_width)
+    attention = dataclasses.replace(
+        attention,
+        query=0 * attention.query,
+        query_bias=jnp.zeros_like(attention.query_bias).at[:, 0].set(1),
+        key=jnp.zeros_like(attention.key).at[:, 0, 0].set(1),
+    )
+    unread = [
+        dataclasses.replace(
+            x, **{name: getattr(x, name).at[..., 0].set(0) for name in names}
+        )
+        for x, names in (
+            (attention, ["value"]),
+            (model.layers[0].feed_forward, ["w1"]),
+            (model.layers[1].attention, ["query", "key", "value"]),
+        )
+    ]
+    below = dataclasses.replace(
+        model.layers[0], attention=unread[0], feed_forward=unread[1]
+    )
+    watched = dataclasses.replace(unread[2], value=last * unread[2].value)
+    layers = (below, dataclasses.replace(model.layers[1], attention=watched))
+    embedding = model.embedding.at[2].set(model.embedding[1]).at[:, 0].set(scores)
+    model = dataclasses.replace(
+        model, embedding=embedding, position=None, layers=layers
+    )
+    tokens = np.isin(np.arange(N), [0, 2, 4, 6, 8, 10, 12, 16]).astype(int)
+    given = {"positions": np.flatnonzero(tokens), "symbols": [2]}
+    return build_request(model, tokens, include_query=True, **given)
+
+
 def stand_at_kinks():
     """A request in which two neurons stand at 0 exactly until the symbol 2 comes.
 
@@ -434,6 +473,14 @@ PLANTED: dict[str, tuple[Any, Any, str, Any]] = {
     "a column that dominates a row is not left to vectors": (
         *(dominate, columns),
         *("_dominates", keep_dominating),
+    ),
+    "a change of the query row that lost digits is kept": (
+        *(lambda: raise_sinks(last=0.0), columns),
+        *("LOSS", 1e300),
+    ),
+    "sums over rows that lost digits are kept": (
+        *(lambda: raise_sinks(mask="future", window=3), above),
+        *("LOSS", 1e300),
     ),
     "the weight of an arriving column is clipped": (
         *(take_apart, columns),
