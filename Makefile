@@ -34,7 +34,7 @@ TOOLS := $(VENV)/tools.stamp
 QUICK := $(VENV)/quick.stamp
 JAXLIB := $(wildcard $(VENV)/lib/python*/site-packages/jaxlib-*.dist-info)
 
-.PHONY: run test test-long test-all durations real lint format types docs-check bench package check facts clean
+.PHONY: run test test-long test-all durations real lint format types docs-check bench package check static facts clean
 
 run: $(RUNTIME)
 	$(BIN)/attention-bounds curve $(FLAGS)
@@ -101,8 +101,11 @@ package: $(TOOLS)
 	cd build/wheel/empty && PYTHONPATH=../unpacked $(abspath $(BIN))/python \
 		-m bounds curve --lengths=8,16 --num_inputs=1 --out=results
 
-check: facts test test-long
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint types package
+check: facts test test-long static
+
+# All that is no test.
+static:
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint types package
 
 # What the tests run on.
 facts: $(RUNTIME)
