@@ -25,8 +25,7 @@ from bounds.numbers.norms import euclidean_norms
 from bounds.rounding.moved_inputs import RUNS
 from bounds.rounding.radii import farthest, largest_magnitude, usual_radii
 
-# Inputs of a block.
-BLOCK = 2**10
+BLOCK = 2**10  # inputs of a block
 
 
 @dataclasses.dataclass(frozen=True)

@@ -206,10 +206,8 @@ def vectors_of(sizes: Int[np.ndarray, "places"], num_symbols: int) -> Vectors:
 class States:
     """Counts and orders of the classes while one row is replaced."""
 
-    # Place of the replaced row; -1 where the query's own row is replaced.
-    place: int
-    # Symbols of the replaced row before and after.
-    pairs: Pairs
+    place: int  # place of the replaced row; -1 where the query's own row is replaced
+    pairs: Pairs  # symbols of the replaced row before and after
     # Count vectors of the other rows, and orders of the classes, none where no order is read.
     vectors: Vectors
     arrangements: tuple[Arrangement, ...]

@@ -40,10 +40,8 @@ BesideKey = tuple[str, int, int]  # kind of bound, n, input
 class CurveCells:
     """Cells of one curve: its measurements, and bounds at their lengths and beyond."""
 
-    # The model, its inputs, and the question measured on each.
-    subject: Subject
-    # One for each length and input.
-    measurements: Sequence[Cell]
+    subject: Subject  # the model, its inputs, and the question measured on each
+    measurements: Sequence[Cell]  # one for each length and input
     # Bounds at the lengths measured, and at longer ones by kind and n.
     beside: Mapping[BesideKey, Cell]
     beyond: Mapping[tuple[str, int], Cell]

@@ -49,8 +49,7 @@ class CurveColumn:
     # None for a column that is not drawn. `look` are keywords of Matplotlib's `plot`.
     legend: str | None
     look: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # Whether the numbers are decimal logarithms.
-    in_decades: bool = False
+    in_decades: bool = False  # whether the numbers are decimal logarithms
 
     def decades(self, value: float | None) -> float | None:
         """Decimal logarithm of a number of the column; None for None or 0."""
@@ -63,8 +62,7 @@ class CurveColumn:
 class CurveBound:
     """One kind of number to compare with the exact influence."""
 
-    # By which options choose it.
-    name: str
+    name: str  # by which options choose it
     # Description in a printed table, after "for that input" or "over all inputs of the
     # length".
     meaning: str
@@ -73,8 +71,7 @@ class CurveBound:
     # of that length. It gives the columns by name.
     per_input: bool
     compute: Callable[[Transformer, Tokens, Question, int], Mapping[str, Any]]
-    # Whether it also exists for hard weightings.
-    of_hard: bool = False
+    of_hard: bool = False  # whether it also exists for hard weightings
     # Whether it follows from the weights and n alone, without a pass, and so exists far
     # beyond the lengths measured.
     of_weights: bool = False

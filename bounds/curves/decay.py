@@ -13,8 +13,7 @@ MAX_WIDTH = 0.5
 NO_TREND = "the data do not tell"
 # Values on an exact power of n fit it but for the last bits, which machines differ in.
 ROUNDING = 1e-9
-# Narrower intervals are not shown by their ends.
-LEAST_SHOWN = 0.01
+LEAST_SHOWN = 0.01  # narrower intervals are not shown by their ends
 
 
 @dataclasses.dataclass(frozen=True)

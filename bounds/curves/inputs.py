@@ -40,8 +40,7 @@ __all__ = [
 ]
 
 RANDOM = "random"
-# Samples that are looked at for a member of the language.
-DRAWS = 16
+DRAWS = 16  # samples that are looked at for a member of the language
 
 
 @runtime_checkable

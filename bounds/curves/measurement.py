@@ -102,14 +102,12 @@ class Subject:
     """A model, its inputs, and the question measured on each."""
 
     model: Transformer
-    # The model's hash, its name in a store.
-    model_sha256: str
+    model_sha256: str  # the model's hash, its name in a store
     source: InputSource
     # Tokens by length n and index.
     inputs: Mapping[tuple[int, int], Int[np.ndarray, "tokens"]]
     question: Question
-    # Of samples and searches.
-    seed: int
+    seed: int  # of samples and searches
 
     @property
     def label(self) -> str:

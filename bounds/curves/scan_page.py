@@ -18,8 +18,7 @@ from bounds.influence.table.result import Scan
 from bounds.influence.table.view import largest_label, view_scan
 from jax_models.errors import InputError
 
-# Colours of a scale by square roots, which Plotly lacks.
-STEPS = 32
+STEPS = 32  # colours of a scale by square roots, which Plotly lacks
 
 
 def open_plotly() -> Any:

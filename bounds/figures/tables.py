@@ -67,8 +67,7 @@ GUIDES = {"n": 1.0, "√n": 0.5}
 LONG_LABEL = 28
 # More panels are no longer read; these many are shown, evenly chosen.
 MOST_PANELS, PANELS_PER_ROW = 12, 3
-# Ratios from which an axis is logarithmic.
-WIDE_X, WIDE_Y = 8.0, 20.0
+WIDE_X, WIDE_Y = 8.0, 20.0  # ratios from which an axis is logarithmic
 
 
 def loss_figure(

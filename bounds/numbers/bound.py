@@ -50,12 +50,9 @@ class _Inequality:
     # nothing. Rounded in the direction of the sense.
     log_value: float
     sense: Sense
-    # What is bounded, in the notation of the source.
-    quantity: str
-    # What must hold, one sentence each.
-    hypotheses: tuple[str, ...]
-    # Where the statement is, "Hahn 2020, Lemma 5".
-    source: str
+    quantity: str  # what is bounded, in the notation of the source
+    hypotheses: tuple[str, ...]  # what must hold, one sentence each
+    source: str  # where the statement is, "Hahn 2020, Lemma 5"
 
     def __post_init__(self) -> None:
         if not isinstance(self.sense, Sense):

@@ -38,8 +38,7 @@ class Enclosure:
     """A real matrix, known by a float matrix and an upper bound on their distance."""
 
     middle: Float[np.ndarray, "rows columns"]
-    # Bound on the Frobenius norm of the true matrix minus `middle`.
-    radius: float = 0.0
+    radius: float = 0.0  # bound on the Frobenius norm of the true matrix minus `middle`
 
     def __matmul__(self, other: "Enclosure") -> "Enclosure":
         """The product; its radius covers both factors' radii and the rounding."""

@@ -130,8 +130,7 @@ class TooManyBits(Exception):
 class RowSets:
     """Possible sets of one position in one layer, as a certificate lists them."""
 
-    # The free positions that the position's output depends on.
-    bits: tuple[int, ...]
+    bits: tuple[int, ...]  # the free positions that the position's output depends on
     # Of each head and each row of the input's table, the positions that may be attended
     # to and the witness, None where nothing is seen.
     heads: HeadSets
@@ -142,14 +141,11 @@ class Analysis:
     """Possible sets and final table of a model under a partial input."""
 
     partial: PartialInput
-    # The position that is read.
-    query: int
+    query: int  # the position that is read
     # For each layer, the sets of every position that is needed.
     layers: tuple[dict[int, RowSets], ...]
-    # The table of the query's row after the last layer.
-    final: Tables
-    # Whether every number and every cell was known to the bit.
-    exact: bool
+    final: Tables  # the table of the query's row after the last layer
+    exact: bool  # whether every number and every cell was known to the bit
 
     @property
     def constant(self) -> bool:

@@ -54,8 +54,7 @@ LEAST_UNIT = -1000  # below it a product may leave the normal range
 class Enclosed:
     """Numbers computed by NumPy, with upper bounds on their distance from the model's own."""
 
-    # Numbers as computed by NumPy.
-    value: Floats
+    value: Floats  # numbers as computed by NumPy
     # Bound on each number's distance; 0 where the model has the same bits.
     radius: Floats
 

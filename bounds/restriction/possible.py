@@ -31,8 +31,7 @@ from bounds.restriction.tables import Tables
 from jax_models.model.mask import Sight
 from jax_models.weighting import Weighting
 
-# Numbers in one block: query rows times key rows times heads.
-BLOCK = 2**20
+BLOCK = 2**20  # numbers in one block: query rows times key rows times heads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +42,7 @@ class HeadBlock:
     possible: Bool[np.ndarray, "rows slots"]
     # hi, -inf at positions that are not visible.
     highest: Float[np.ndarray, "rows slots"]
-    # The slot of w, -1 for a row that sees nothing.
-    witness: Int[np.ndarray, "rows"]
+    witness: Int[np.ndarray, "rows"]  # the slot of w, -1 for a row that sees nothing
     # Highest cell of every pair of rows, -inf where they contradict.
     cells: Float[np.ndarray, "rows keys"]
 
@@ -54,10 +52,8 @@ class SlotBlock:
     """A block of query rows: all rows of some slots, which are positions of the tables."""
 
     slots: Int[np.ndarray, "chosen"]
-    # Index into `slots` of each row's slot.
-    slot_of_row: Int[np.ndarray, "rows"]
-    # Possible sets of each head.
-    heads: tuple[HeadBlock, ...]
+    slot_of_row: Int[np.ndarray, "rows"]  # index into `slots` of each row's slot
+    heads: tuple[HeadBlock, ...]  # possible sets of each head
 
     def reach(self) -> Bool[np.ndarray, "chosen slots"]:
         """Whether each chosen slot can attend to each slot, in any head and row."""

@@ -29,8 +29,7 @@ STAGES = {
     "closing": "bits are fixed until the query's output is constant",
     "reverse pass": "fixed bits that are not needed are freed again",
 }
-# Positions between which lines can be read.
-LEGIBLE = 24
+LEGIBLE = 24  # positions between which lines can be read
 
 
 def part_form(length: int, num_symbols: int) -> Form:

@@ -43,14 +43,12 @@ class ScoredRows:
     """Projections of the rows of a layer's input, by head and row."""
 
     attention: Attention
-    # Queries, divided by the scale where scores are bilinear.
-    query: Enclosed
+    query: Enclosed  # queries, divided by the scale where scores are bilinear
     key: Enclosed
     value: Enclosed
     # Divisor of the scores of each row; 1 where queries are divided instead.
     scale: Float[np.ndarray, "rows 1"]
-    # Whether all scores are known to the bit.
-    exact: bool
+    exact: bool  # whether all scores are known to the bit
 
     def keep(self, rows: Int[np.ndarray, "rows"]) -> "ScoredRows":
         """Returns the projections of the given rows."""

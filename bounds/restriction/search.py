@@ -53,8 +53,7 @@ from jax_models.arguments import choose_name, expect_integer, expect_integers
 from jax_models.interrupt import raise_requested
 from jax_models.model.layer import Layer
 
-# Rounds begin with n / BATCHES bits each.
-BATCHES = 40
+BATCHES = 40  # rounds begin with n / BATCHES bits each
 
 # Called with the stage and the partial input after each of its rounds.
 Report = Callable[[str, PartialInput], None]
@@ -82,20 +81,15 @@ class Search:
     """State of a search: the model, the partial input and the search's options."""
 
     model: Transformer
-    # The position that is read.
-    query: int
+    query: int  # the position that is read
     partial: PartialInput
-    # Randomness of the votes; None for none.
-    noise: np.random.Generator | None = None
-    # Whether as many ones as zeros should be fixed.
-    balance: bool = False
-    # Called after every round.
-    report: Report | None = None
+    noise: np.random.Generator | None = None  # randomness of the votes; None for none
+    balance: bool = False  # whether as many ones as zeros should be fixed
+    report: Report | None = None  # called after every round
     # Whether a round fixes the one best-voted entry, as alteration does, instead of a
     # batch.
     repair: bool = False
-    # Ones less zeros among the bits that the search fixed.
-    imbalance: int = 0
+    imbalance: int = 0  # ones less zeros among the bits that the search fixed
 
     def fix(self, bits: dict[int, int], stage: str) -> None:
         """Fix bits in the partial input and report it under the stage's name."""
@@ -309,11 +303,9 @@ def alter(
 class Stage:
     """Partial input after a stage of the search."""
 
-    # The stage: a layer, closing, alteration, member, or the reverse pass.
-    name: str
+    name: str  # the stage: a layer, closing, alteration, member, or the reverse pass
     partial: PartialInput
-    # Seconds since the search began.
-    seconds: float
+    seconds: float  # seconds since the search began
 
     @property
     def free(self) -> int:
@@ -326,10 +318,8 @@ class ClosedInput:
     """A partial input that makes the model's output constant, with its search."""
 
     partial: PartialInput
-    # "greedy", "alteration" or "member".
-    method: str
-    # Partial inputs after each stage.
-    stages: tuple[Stage, ...]
+    method: str  # "greedy", "alteration" or "member"
+    stages: tuple[Stage, ...]  # partial inputs after each stage
 
 
 # Partial inputs of one free bit under which a completion and its neighbour differ in the
@@ -356,15 +346,13 @@ class SearchPlan:
     # "greedy", "alteration", or "auto": the second where the first fails, and
     # `neighbours` before both.
     method: Method = "auto"
-    # Searches to make; None for several at short lengths.
-    attempts: int | None = None
+    attempts: int | None = None  # searches to make; None for several at short lengths
     # Whether to free bits in the end; None for short lengths.
     reverse_pass: bool | None = None
     # Whether to fix as many ones as zeros, where that can be chosen.
     balance: bool = False
     seed: int = 0
-    # Keeps the results of parts of the search.
-    remember: Remember = forget
+    remember: Remember = forget  # keeps the results of parts of the search
     # Partial inputs that are tried before any search by "auto".
     neighbours: Neighbours | None = None
     # Whether a restriction serves its purpose; of those that do, and else of all, the

@@ -23,16 +23,12 @@ from bounds.restriction.enclosed import Enclosed
 class Tables:
     """The tables of one layer's activations."""
 
-    # Positions of the slots, ascending.
-    positions: Int[np.ndarray, "slots"]
+    positions: Int[np.ndarray, "slots"]  # positions of the slots, ascending
     # Free positions that each slot depends on, ascending.
     bits: tuple[tuple[int, ...], ...]
-    # First row of each slot, and K at the end.
-    starts: Int[np.ndarray, "starts"]
-    # The activations, an array of rows and width.
-    rows: Enclosed
-    # Numbers that are equal for equal rows of a slot.
-    identity: Int[np.ndarray, "rows"]
+    starts: Int[np.ndarray, "starts"]  # first row of each slot, and K at the end
+    rows: Enclosed  # the activations, an array of rows and width
+    identity: Int[np.ndarray, "rows"]  # numbers that are equal for equal rows of a slot
 
     @classmethod
     def gather(

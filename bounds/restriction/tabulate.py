@@ -23,12 +23,10 @@ from jax_models.model.layer import Layer
 class Readings:
     """Rows that one slot reads, for every assignment of the bits it depends on."""
 
-    # The slot's position.
-    position: int
+    position: int  # the slot's position
     # The bits it may depend on, before the table is brought to normal form.
     bits: tuple[int, ...]
-    # The slot's own row under each assignment.
-    own: Int[np.ndarray, "assignments"]
+    own: Int[np.ndarray, "assignments"]  # the slot's own row under each assignment
     # Of each head, the rows of the candidates under each assignment.
     members: tuple[Int[np.ndarray, "_ assignments"], ...]
     # Of each head, whether a candidate is attended to.

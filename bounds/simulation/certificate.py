@@ -30,10 +30,8 @@ class HeadMeasure(BriefRepr):
 
     # Whether it averages scores that are constant in every row whatever the input is.
     uniform: bool
-    # Whether it averages over ties instead of choosing one.
-    averages: bool
-    # Rows whose maximum is attained twice or more.
-    tied_rows: int
+    averages: bool  # whether it averages over ties instead of choosing one
+    tied_rows: int  # rows whose maximum is attained twice or more
     # γ, the least distance from a maximum to the next score, in score units before the
     # temperature; infinite where no row has another score.
     gap: float
@@ -50,10 +48,8 @@ class HeadMeasure(BriefRepr):
     half_range: Error
     # G = |O V|, the head's output per coordinate of a key row.
     gain: Float[np.ndarray, "width width"]
-    # Largest magnitude of a score.
-    score_size: float
-    # Largest rounding of a score computed in the model's float type.
-    score_error: float
+    score_size: float  # largest magnitude of a score
+    score_error: float  # largest rounding of a score computed in the model's float type
 
     @property
     def kind(self) -> Kind:
@@ -86,8 +82,7 @@ class LayerMeasure(BriefRepr):
     w1: Float[np.ndarray, "d_ff width"]
     # Magnitudes of its second matrix, times the activation's largest slope.
     w2: Float[np.ndarray, "width d_ff"]
-    # Largest magnitude of an activation that enters the layer.
-    input_size: float
+    input_size: float  # largest magnitude of an activation that enters the layer
 
     def merge(self, other: "LayerMeasure") -> "LayerMeasure":
         """Returns the measure over the inputs of both `self` and `other`."""
@@ -106,8 +101,7 @@ class HardMeasure(BriefRepr):
     length: int
     layers: tuple[LayerMeasure, ...]
     num_inputs: int
-    # Whether no activation or score is rounded.
-    exact: bool
+    exact: bool  # whether no activation or score is rounded
 
     @property
     def heads(self) -> tuple[HeadMeasure, ...]:

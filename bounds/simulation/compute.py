@@ -163,10 +163,8 @@ def _coefficient(gap: float) -> float:
 class Considered:
     """Inputs of one length: those to run, and all of them where they are not listed."""
 
-    # The inputs to run.
-    tokens: Int[np.ndarray, "inputs tokens"]
-    # Number, kind and source of the tokens.
-    words: str
+    tokens: Int[np.ndarray, "inputs tokens"]  # the inputs to run
+    words: str  # number, kind and source of the tokens
     # Whether all inputs of the length are considered: every substitutable symbol at every
     # position, the last one included.
     all_inputs: bool

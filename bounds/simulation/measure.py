@@ -64,8 +64,7 @@ NO_CLASS = np.iinfo(np.int64).max
 class Winners:
     """Keys that each query row may choose, and distances of their scores to others."""
 
-    # Whether a key is a maximiser.
-    members: Members
+    members: Members  # whether a key is a maximiser
     # Number of maximisers; 0 for a row that sees nothing.
     count: Int[np.ndarray, "inputs rows"]
     # Distance to the next score, rounded down; inf where there is none.

@@ -75,10 +75,8 @@ class HeadMaps:
     query: tuple[Float[np.ndarray, "d_k width"], Float[np.ndarray, "d_k"] | None]
     key: tuple[Float[np.ndarray, "d_k width"], Float[np.ndarray, "d_k"] | None]
     value: tuple[Float[np.ndarray, "d_v width"], Float[np.ndarray, "d_v"] | None]
-    # The head's part of the output matrix.
-    output: Float[np.ndarray, "width d_v"]
-    # Divisor of a score: √d_k, or 1.
-    divisor: float
+    output: Float[np.ndarray, "width d_v"]  # the head's part of the output matrix
+    divisor: float  # divisor of a score: √d_k, or 1
 
     @property
     def uniform(self) -> bool:

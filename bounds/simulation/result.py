@@ -26,8 +26,7 @@ from jax_models.weighting import TieReport
 # Above this share of the temperature the rounding of scores shows in a float run: it
 # moves weights among tied scores by as much.
 TRUSTED_ROUNDING = 1e-3
-# A larger number of inputs is no integer of JSON.
-MOST = 2**53
+MOST = 2**53  # a larger number of inputs is no integer of JSON
 
 
 def tempered_twin(

@@ -111,8 +111,7 @@ class ColumnMove:
 
     weight: Numbers  # a_i
     remain: Numbers  # 1 - a_i, with all its digits
-    # e_i, a bound on its score change relative to the others.
-    exponent: Numbers
+    exponent: Numbers  # e_i, a bound on its score change relative to the others
     jump: Numbers  # |v_i - m|
     value: Numbers  # f_i
 
@@ -124,8 +123,7 @@ class OtherMoves:
     slack: Numbers  # S
     # |l|, l the part of sum_w c_w d_w (v_w - m) that the centre follows.
     linear: Numbers | float
-    # A bound on |sum_{w != i} c_w (e^d_w - 1)(v_w - m) - l|.
-    remainder: Numbers
+    remainder: Numbers  # a bound on |sum_{w != i} c_w (e^d_w - 1)(v_w - m) - l|
     values: Numbers  # a bound on sum_{w != i} c_w e^|d_w| f_w
     largest_value: Numbers  # the maximum of f_w over w != i
 

@@ -85,8 +85,7 @@ class RowReference:
     # Of dot products over the score scale.
     queries: Float[Array, "heads substitutions d_k"]
     query_change: Float[Array, "heads substitutions d_k"]  # from the base
-    # Size of the change of what the query reads.
-    row_size: Sizes
+    row_size: Sizes  # size of the change of what the query reads
     query_radius: Sizes  # around that change
     rule: ScoreRule  # of its scores
     inflation: Inflation  # [h, p]

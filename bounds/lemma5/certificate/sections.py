@@ -264,17 +264,14 @@ class CertificateConstants:
     key: ByHead  # |W_K|
     value: ByHead  # of the map from the attention's input to value space
     score: ByHead  # |w| of additive scores; 0 for dot products
-    # 2 |w|_1, no additive score row varies more; inf otherwise.
-    score_range: ByHead
-    # Of additive scores in the argument of tanh; 0 otherwise.
-    curvature: ByHead
+    score_range: ByHead  # 2 |w|_1, no additive score row varies more; inf otherwise
+    curvature: ByHead  # of additive scores in the argument of tanh; 0 otherwise
     sections: dict[str, SectionConstants]  # of what follows attention
     # For rounding, which sees the entries of a matrix and not what they cancel to.
     query_entries: ByHead  # Frobenius norms
     key_entries: ByHead
     value_entries: ByHead
-    # Of the output projection; 1 where there is none.
-    output_entries: ByHead
+    output_entries: ByHead  # of the output projection; 1 where there is none
 
 
 def layer_constants(layer: Layer) -> CertificateConstants:

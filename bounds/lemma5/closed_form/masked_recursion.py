@@ -110,12 +110,10 @@ class Visible:
 
     # Number of changed rows that the row sees, at most `total`.
     present: Int[np.ndarray, "counted"]
-    # Number of rows it sees.
-    total: Int[np.ndarray, "counted"]
+    total: Int[np.ndarray, "counted"]  # number of rows it sees
     # Whether it sees anything at all; the last entry is the changed row's.
     sees: Bool[np.ndarray, "rows_and_changed"]
-    # Whether it sees a changed row.
-    reached: Bool[np.ndarray, "rows_and_changed"]
+    reached: Bool[np.ndarray, "rows_and_changed"]  # whether it sees a changed row
 
     def per_row(
         self, means: Float[np.ndarray, "counted"]

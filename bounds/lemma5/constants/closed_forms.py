@@ -48,14 +48,10 @@ AnyForm = TypeVar("AnyForm", bound="LayerInfluence | PrintedInfluence | None")
 class OutputMap:
     """A map of each final row by itself, from the last layer to the target."""
 
-    # Notation of its value at a row; braces for the prime and the row.
-    symbol: str
-    # Its Lipschitz constant.
-    gain: float
-    # Bound on the distance of any two of its values; infinite where unknown.
-    cap: float
-    # The property of the map that is used.
-    hypothesis: str
+    symbol: str  # notation of its value at a row; braces for the prime and the row
+    gain: float  # its Lipschitz constant
+    cap: float  # bound on the distance of any two of its values; infinite where unknown
+    hypothesis: str  # the property of the map that is used
 
     def after(self, change: AnyInequality, row: str, capped: bool) -> AnyInequality:
         """The inequality on the change of a row, carried over to the map's value there."""

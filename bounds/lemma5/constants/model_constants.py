@@ -177,10 +177,8 @@ def _heads(attention: Attention, averages: list[str]) -> Form:
 class ReadoutConstants:
     """Constants of a model's map to logits (its head) over all inputs, rounded up."""
 
-    # Its Lipschitz constant; of a read-out the norm of its map.
-    lipschitz: float
-    # On the distance of any two outputs; infinite where unknown.
-    change_cap: float
+    lipschitz: float  # its Lipschitz constant; of a read-out the norm of its map
+    change_cap: float  # on the distance of any two outputs; infinite where unknown
 
     def moved(
         self, before: Float[np.ndarray, "substitutions"]

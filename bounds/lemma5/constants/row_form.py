@@ -148,10 +148,8 @@ def read_norm(norm: Norm, name: str) -> NormConstants:
 class Corner:
     """A row in which other rows are expressed, with bounds over all inputs."""
 
-    # Its norm is at most this.
-    size: float
-    # Two of its values differ by at most this; infinite where unknown.
-    cap: float
+    size: float  # its norm is at most this
+    cap: float  # two of its values differ by at most this; infinite where unknown
     # Its Lipschitz constants in the rows at the start; 0 in those left out.
     gains: dict[str, float]
 
@@ -163,13 +161,11 @@ class Form:
     width: int
     # The matrices A_k by the corner; None is the identity.
     linear: dict[str, Enclosure | None] = dataclasses.field(default_factory=dict)
-    # Contributions of activations.
-    bent: tuple["Bent", ...] = ()
+    bent: tuple["Bent", ...] = ()  # contributions of activations
     # Its value where all corners are zero (width, 1), None for nothing: one, or one for
     # each of the offsets that there may be.
     at_zero: tuple[Enclosure | None, ...] = (None,)
-    # Forms side by side; then there is nothing else.
-    parts: tuple["Form", ...] = ()
+    parts: tuple["Form", ...] = ()  # forms side by side; then there is nothing else
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,8 +38,7 @@ class Refuted(Exception):
     """An entry of the certificate is wrong, or cannot be shown; the message names it."""
 
 
-# Numbers of the ways in which rows are made.
-Identities = dict[Hashable, int]
+Identities = dict[Hashable, int]  # numbers of the ways in which rows are made
 
 
 def identify_rows(

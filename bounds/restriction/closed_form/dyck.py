@@ -33,15 +33,11 @@ BITS, SPREAD, DELTA, MOST_ROUNDS = 12, Fraction(1, 20), Fraction(1, 100), 400
 class Numbers:
     """Functions of one number type: intervals for proofs, floats for searches."""
 
-    # Takes an exact number.
-    real: Callable[[Fraction | int], Real]
-    # Of a number >= 0.
-    sqrt: Callable[[Real], Real]
-    # Natural, of a number > 0.
-    log: Callable[[Real], Real]
+    real: Callable[[Fraction | int], Real]  # takes an exact number
+    sqrt: Callable[[Real], Real]  # of a number >= 0
+    log: Callable[[Real], Real]  # natural, of a number > 0
     exp: Callable[[Real], Real]
-    # A lower bound that compares with integers.
-    least: Callable[[Real], Any]
+    least: Callable[[Real], Any]  # a lower bound that compares with integers
 
 
 CERTIFIED = Numbers(

@@ -30,26 +30,19 @@ from bounds.restriction.closed_form.route_paper import divided, giant
 from bounds.restriction.closed_form.tower import LN2, Tower, ceiling, lg_sum, log2
 
 CELLS = 40
-# Beyond it the best cell no longer depends on c.
-_MANY = 10**6
+_MANY = 10**6  # beyond it the best cell no longer depends on c
 
 
 @dataclasses.dataclass(frozen=True)
 class Alteration:
     """Parameters of one reduction by alteration (Theorem 6); η = 0 in the first layer."""
 
-    # H.
-    num_heads: int
-    # c, the bits an activation depends on before.
-    inputs: int
-    # φ, the share of the positions that is free before.
-    free: Interval
-    # η, the share of them fixed because they feed many activations.
-    eta: Interval
-    # The probability that a bit is fixed at random.
-    q: Interval
-    # ε, the share of them that repairs may cost.
-    eps: Interval
+    num_heads: int  # H
+    inputs: int  # c, the bits an activation depends on before
+    free: Interval  # φ, the share of the positions that is free before
+    eta: Interval  # η, the share of them fixed because they feed many activations
+    q: Interval  # the probability that a bit is fixed at random
+    eps: Interval  # ε, the share of them that repairs may cost
 
     def lg_kept(self) -> Interval:
         """Returns an upper bound on lg m, m the disjoint activations kept of a list."""
@@ -125,10 +118,8 @@ def _best_cell(heads: int, c: int, free: float, lost: float) -> tuple[int, int]:
 class AlterationRoute:
     """Result of route A: its threshold, and the reductions that lead there."""
 
-    # From here on PARITY is impossible.
-    length: Tower
-    # c_1 … c_{L-1}, the bits that an activation depends on.
-    inputs: tuple[Tower, ...]
+    length: Tower  # from here on PARITY is impossible
+    inputs: tuple[Tower, ...]  # c_1 … c_{L-1}, the bits that an activation depends on
     # Those with a c of at most 10^6 bits, first to last.
     reductions: tuple[Alteration, ...]
 

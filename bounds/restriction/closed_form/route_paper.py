@@ -48,20 +48,14 @@ class Weight(enum.Enum):
 class PaperReduction:
     """Parameters of one of Hahn's reductions, with corrected constants."""
 
-    # H.
-    num_heads: int
-    # c, the bits an activation depends on before.
-    inputs: int
-    # C, the share of the positions that is free before.
-    free: Interval
-    # η in (0, 1/2), the share lost in each of the first two stages.
-    eta: Interval
+    num_heads: int  # H
+    inputs: int  # c, the bits an activation depends on before
+    free: Interval  # C, the share of the positions that is free before
+    eta: Interval  # η in (0, 1/2), the share lost in each of the first two stages
     # δ in (0, 1], the relative excess of the random stage over its mean.
     delta: Interval
-    # The probability that a bit is fixed in the random stage.
-    q: Interval
-    # The choice of A.
-    weight: Weight
+    q: Interval  # the probability that a bit is fixed in the random stage
+    weight: Weight  # the choice of A
 
     def outputs(self, k: int) -> int:
         """c' = c (2^c k H + 1), the bits an activation depends on afterwards."""
@@ -146,8 +140,7 @@ class PaperRoute:
 
     # From here on a restriction with the free share C and a constant output exists.
     length: Tower
-    # c_1 … c_{L-1}, the bits that an activation depends on.
-    inputs: tuple[Tower, ...]
+    inputs: tuple[Tower, ...]  # c_1 … c_{L-1}, the bits that an activation depends on
     # The first reduction and its k; None for one layer.
     first: tuple[PaperReduction, int] | None
 

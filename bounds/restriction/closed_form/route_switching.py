@@ -184,12 +184,9 @@ class ClosedFormSwitching:
     a canonical tree of depth s_l or more are repaired.
     """
 
-    # n_L.
-    length: Tower
-    # t_1 … t_{L-1}.
-    depths: tuple[int, ...]
-    # s_1 … s_{L-1}.
-    bits: tuple[int, ...]
+    length: Tower  # n_L
+    depths: tuple[int, ...]  # t_1 … t_{L-1}
+    bits: tuple[int, ...]  # s_1 … s_{L-1}
 
 
 # Corollary 9: route S without a search, for any number of layers and heads.

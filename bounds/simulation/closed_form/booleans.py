@@ -31,8 +31,7 @@ _WRONG = "the weight of the wrong parity"
 Preimages = Literal["all", "all_but_largest"]
 LOWER_THRESHOLD = 0.25
 UPPER_THRESHOLD = 0.75
-# Up to here one gate makes 2x - 1/2 - 2g <= 0.
-GATED_INPUT = 1.25
+GATED_INPUT = 1.25  # up to here one gate makes 2x - 1/2 - 2g <= 0
 
 
 def amplifier_weight(score: float, visible: int) -> Bound:

@@ -35,12 +35,9 @@ Constants: TypeAlias = dict[str, Float[np.ndarray, "heads"]]
 class Inflation:
     """Upper bounds on the distances of a row's exact base numbers from the computed ones."""
 
-    # |ln a - ln a^| of any weight, also among fewer columns.
-    weight: ByRow
-    # Of the distance of a value from a mean of values, in value space.
-    value: ByRow
-    # Of the distance of a slope from a mean of slopes.
-    slope: ByRow
+    weight: ByRow  # |ln a - ln a^| of any weight, also among fewer columns
+    value: ByRow  # of the distance of a value from a mean of values, in value space
+    slope: ByRow  # of the distance of a slope from a mean of slopes
     query: ByRow  # of the query
     steep: ByRow  # of the slope of a score in the query
     argument: ByRow  # of query and key together
