@@ -119,12 +119,6 @@ def several(
     return found
 
 
-def nonnegatives(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    """The values as floats; a ValueError unless all are numbers in [0, ∞]."""
-    each = enumerate(several(name, values))
-    return tuple(nonnegative(f"{name}[{index}]", value) for index, value in each)
-
-
 def choice(name: str, value: str, options: Sequence[str]) -> str:
     """The value, if it is one of the options; else a ValueError lists them."""
     if not (isinstance(value, str) and value in options):
@@ -162,13 +156,8 @@ def corrected_bound(
     """An upper bound of the corrected Lemma 5, from an enclosure of its value."""
     # `quantity` is the text that `others` or `own` returns; `form` names the lemma's
     # form.
-    return Bound(
-        log_value=log_upper(value),
-        sense=Sense.UPPER,
-        quantity=quantity,
-        hypotheses=hypotheses,
-        source=f"Hahn 2020, Lemma 5, corrected: {form}",
-    )
+    source = f"Hahn 2020, Lemma 5, corrected: {form}"
+    return upper_bound(value, quantity, hypotheses, source)
 
 
 def others(layer: int) -> str:

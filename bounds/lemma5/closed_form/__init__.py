@@ -11,6 +11,11 @@ from bounds.lemma5.closed_form.layer_constants import (
     HeadConstants,
     LayerConstants,
     Score,
+    feed_forward_lipschitz,
+    growth_constant,
+    layer_norm_change_cap,
+    layer_norm_lipschitz,
+    layer_norm_output_norm,
 )
 from bounds.lemma5.closed_form.masked_recursion import (
     MASKS,
@@ -33,13 +38,6 @@ from bounds.lemma5.closed_form.recursion import (
     printed_shape_bound,
     single_exponential_bound,
     uniform_constants,
-)
-from bounds.lemma5.closed_form.row_maps import (
-    feed_forward_lipschitz,
-    growth_constant,
-    layer_norm_change_cap,
-    layer_norm_lipschitz,
-    layer_norm_output_norm,
 )
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The numbers of one layer that the influence bounds need, whatever its shape.
+"""The numbers of one layer that the influence bounds need, and those of its maps of rows.
 
 A layer reads activations y, attends over u = N(y) (a LayerNorm before the attention, or
 u = y), and returns y'. Write du, dy for changes, a_h = Σ_w α_w u_w for the average of
@@ -15,28 +15,40 @@ they enter only through `norm`. Nothing here has a unit but that of the activati
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import TypeAlias
 
-from bounds.numbers.interval import Interval, interval, maximum, minimum, upper
-from bounds.numbers.statements import instance, nonnegative, positive, several
+from bounds.numbers.bound import Bound
+from bounds.numbers.interval import (
+    Interval,
+    exp,
+    interval,
+    log,
+    maximum,
+    minimum,
+    sqrt,
+    upper,
+)
+from bounds.numbers.statements import (
+    instance,
+    nonnegative,
+    number,
+    positive,
+    several,
+    shown,
+    upper_bound,
+    whole,
+)
 
 
-# Two kinds of score, as in Hahn 2020, section 6. Only differences of logits within a
-# row matter to a softmax, so a term that is the same for every key, such as the one of
-# the key bias under a dot product, is dropped throughout. Logits are in nats, divided
-# by the temperature. With F a bound on the norm of the activations that enter the
-# attention, the closed forms need four numbers of every kind:
-# `half_oscillation(F)`, A: half of the largest difference of two logits of one row;
-# `magnitude(F)`: a bound on |logit|, terms constant over the keys dropped;
-# `query_slope(F)`, `key_slope(F)`: by how much a logit can change per unit of change of
-# the query's and of the key's activation. Before and after, norms are at most F.
+# Two kinds of score (Hahn 2020, section 6; proofs: docs/theory/lemma5.md, section 5). Logits
+# are in nats, divided by the temperature; F bounds the norms of the activations that enter
+# the attention. `half_oscillation(F)` is A, half of the largest difference of two logits of
+# one row; `magnitude(F)` a bound on |logit|, terms constant over the keys dropped; the slopes
+# are by how much a logit changes per unit of the query's and of the key's activation.
 @dataclasses.dataclass(frozen=True)
 class DotProduct:
     """Dot-product score s_jw = (W_Q y_j + b_Q)·(W_K y_w + b_K)/τ, by norms that bound it.
-
-    With the key bias dropped, s_jw = (M^T y_j + W_K^T b_Q/τ)·y_w for M = W_Q^T W_K/τ,
-    so |s_jw| <= (mu F + c) F, and a change is dy_j·M y'_w + y_j·M dy_w + c-term·dy_w:
-    at most mu F |dy_j| + (mu F + c) |dy_w|.
 
     Attributes:
         mu: Spectral norm of W_Q^T W_K, over τ; 1/√d_k included for a scaled score.
@@ -82,10 +94,6 @@ class DotProduct:
 @dataclasses.dataclass(frozen=True)
 class Additive:
     """Additive score s_jw = u·tanh(U1 y_j + U2 y_w + b)/τ, by norms that bound it.
-
-    tanh is 1-Lipschitz and below 1, so s moves by at most m1 and m2 per unit and
-    |s| <= |u|_1/τ; and a row oscillates by at most 2 m2 F, |s_jw - s_j0| <= m2 F with
-    s_j0 the logit of a key at zero.
 
     Attributes:
         m1: Norm of u times spectral norm of U1, over τ.
@@ -145,8 +153,7 @@ class HeadConstants:
             average, value and output matrices included.
 
     Raises:
-        ValueError: The score is neither `DotProduct` nor `Additive`, or the gain is
-            negative or NaN.
+        ValueError: The score is of another type, or the gain is negative or NaN.
     """
 
     score: Score
@@ -185,3 +192,146 @@ class LayerConstants:
             object.__setattr__(self, name, nonnegative(name, getattr(self, name)))
         heads = several("heads", self.heads, HeadConstants, least=1)
         object.__setattr__(self, "heads", heads)
+
+
+_SOURCE = "Hahn 2020, Lemma 5, corrected: LayerNorm"
+
+
+def growth_constant(embedding_norm: float, norms: Sequence[float]) -> float:
+    """Compute the least C_fact >= 1 with F_k <= C_fact^k (|p| + |v|) for every layer.
+
+    max(1, max_k (F_k/(|p| + |v|))^{1/k}).
+
+    Args:
+        embedding_norm: max_j |p_j| + max_σ |v_σ|.
+        norms: F_1 … F_L, biases included.
+
+    Returns:
+        C_fact, rounded up.
+
+    Raises:
+        ValueError: A number is negative or NaN, or only the embeddings vanish.
+
+    Source:
+        Hahn 2020, proof of Lemma 5 (the constant C_fact), read so that it is true.
+    """
+    start = interval(nonnegative("embedding_norm", embedding_norm))
+    growth = interval(1)
+    for k, value in enumerate(several("norms", norms), start=1):
+        norm = nonnegative(f"norms[{k - 1}]", value)
+        # The k-th root of a ratio of at most 1 adds nothing to a growth of 1.
+        if norm <= embedding_norm:
+            continue
+        if embedding_norm == 0:
+            raise ValueError(
+                f"embedding_norm is {embedding_norm} but layer {k} reaches {norm}, "
+                "expected a number > 0: no growth constant covers biases where the "
+                "embeddings vanish"
+            )
+        growth = maximum(growth, exp(log(interval(norm) / start) / k))
+    return upper(growth)
+
+
+def feed_forward_lipschitz(product: float, half_norm: float, *, slope: float) -> Bound:
+    """Bound the Lipschitz constant of the block, its residual included.
+
+    min(1 + λ π, |I + W2 W1/2| + (λ - 1/2) π).
+
+    Args:
+        product: π = |W2 T^{-1}| |T W1| for any positive diagonal T, the smaller the
+            better; T = I and T_u = √(|W2[:,u]|/|W1[u,:]|) are the usual ones.
+        half_norm: |I + W2 W1/2|; infinite where it was not computed.
+        slope: λ of the activation, at least 1/2.
+
+    Returns:
+        An upper `Bound`.
+
+    Raises:
+        ValueError: A number is negative, NaN, or the slope is below 1/2.
+
+    Source:
+        Hahn 2020, Lemma 5 (the constant L_fact), made explicit:
+        docs/theory/lemma5.md, section 5.
+    """
+    steepest = interval(number(slope))
+    if not steepest.a >= 0.5:
+        raise ValueError(f"slope is {shown(slope)}, expected at least 1/2")
+    pi = interval(nonnegative("product", product))
+    half = interval(nonnegative("half_norm", half_norm))
+    value = minimum(1 + steepest * pi, half + (steepest - interval(0.5)) * pi)
+    return upper_bound(
+        value,
+        "Lipschitz constant of the feed-forward block",
+        ("the activation's derivative lies in [1 - λ, λ]",),
+        "Hahn 2020, Lemma 5, the constant L_fact",
+    )
+
+
+def layer_norm_lipschitz(scale: float, epsilon: float) -> Bound:
+    """Bound the Lipschitz constant of a LayerNorm by max|γ|/√ε.
+
+    Args:
+        scale: max|γ|.
+        epsilon: ε > 0.
+
+    Returns:
+        An upper `Bound`.
+
+    Raises:
+        ValueError: ε is zero, or a number is out of its range.
+
+    Source:
+        Hahn 2020, Lemma 5 is stated without LayerNorm; docs/theory/lemma5.md, section 5.
+    """
+    if not 0 < number(epsilon) < math.inf:
+        raise ValueError(
+            f"layer_norm_epsilon is {shown(epsilon)}, expected a finite number > 0: "
+            "with epsilon = 0 LayerNorm is discontinuous where all entries are equal, has "
+            "no Lipschitz constant, and Lemma 5 does not apply; give it an epsilon > 0"
+        )
+    value = interval(nonnegative("scale", scale)) / sqrt(interval(number(epsilon)))
+    return upper_bound(value, "Lipschitz constant of LayerNorm", ("ε > 0",), _SOURCE)
+
+
+def layer_norm_change_cap(scale: float, width: int) -> Bound:
+    """Bound the difference of any two outputs of a LayerNorm by 2 max|γ| √d.
+
+    Args:
+        scale: max|γ|.
+        width: d.
+
+    Returns:
+        An upper `Bound`.
+
+    Raises:
+        ValueError: A number is out of its range.
+
+    Source:
+        Hahn 2020, Lemma 5 is stated without LayerNorm; docs/theory/lemma5.md, section 5.
+    """
+    root = sqrt(interval(whole("width", width, 1)))
+    value = 2 * interval(nonnegative("scale", scale)) * root
+    return upper_bound(value, "distance of two outputs of LayerNorm", (), _SOURCE)
+
+
+def layer_norm_output_norm(scale: float, shift_norm: float, width: int) -> Bound:
+    """Bound the norm of the output of a LayerNorm by max|γ| √d + |β|.
+
+    Args:
+        scale: max|γ|.
+        shift_norm: |β|.
+        width: d.
+
+    Returns:
+        An upper `Bound`.
+
+    Raises:
+        ValueError: A number is out of its range.
+
+    Source:
+        Hahn 2020, Lemma 5 is stated without LayerNorm; docs/theory/lemma5.md, section 5.
+    """
+    root = sqrt(interval(whole("width", width, 1)))
+    value = interval(nonnegative("scale", scale)) * root
+    value += interval(nonnegative("shift_norm", shift_norm))
+    return upper_bound(value, "norm of the output of LayerNorm", (), _SOURCE)

@@ -38,21 +38,9 @@ MASKS = ("none", "future", "past", "strict_future", "strict_past")
 _SMALLEST_NORMAL = 2.0**-1022
 
 
-# The largest weighted mean when no weight is more than E times another.
-#
-#     W(r; m) = max_k (E Σ_{top k} r + Σ_{rest} r) / (E k + m - k),
-#
-# over m numbers r sorted downwards, missing ones zero. It is the maximum of Σ α_w r_w
-# over weights α >= 0, Σ α = 1, with α_w <= E α_u: such a maximum is attained at an
-# extreme point, where weights take two values with ratio E, the larger on the larger
-# numbers. Here for many rows at once whose r are prefixes of one sorted array, in
-# float64.
-#
-# Dinkelbach's iteration finds it: the mean λ of some set of heavy numbers, then the set
-# of those above λ, its mean, and so on upwards, a few steps. It ends with a *proof*:
-# W <= λ if and only if Σ_w c_w (r_w - λ) <= 0 with c_w = E where r_w > λ and 1 elsewhere,
-# a set that is found exactly by comparing floats. Until that holds, the mean of the set
-# is larger than λ.
+# W(r; m) of docs/theory/lemma5.md, section 3, for many rows at once whose r are prefixes of
+# one sorted array, in float64, by Dinkelbach's iteration: λ, the mean of some set of heavy
+# numbers, then the set of those above λ, and so on, until none is left to be added.
 #
 # Rounding. u = 2^-53. Sums of T non-negative floats have relative error at most γ_T =
 # T u/(1 - T u), quotients and products u each; every quantity below is a sum of
@@ -189,30 +177,7 @@ class MaskedInfluence:
         )
 
 
-# Under a mask row j averages over its m_j visible positions, not over n, so there is no
-# O(1/n) for all rows: under a causal mask the second position gives the first a constant
-# weight. With r_w a bound on the change of row w (r_i = D, others 0 at the embeddings)
-# and u_w = min(input_gain r_w, 2F), a layer gives
-#
-#     r'_j = skip r_j + Σ_h gain_h min( W_j + F (query slope) u_j + 2F (key slope) W_j,
-#                                       2F ),
-#
-# where W_j = W(u over the visible rows; m_j) the largest mean with weight ratios at most
-# E = e^{2A} (below), everything capped by `output_cap`; a row that sees nothing has no head
-# term. Proof, from Lemma A: on the path the weights have ratios at most
-# e^{2A}, so Σ α_w |du_w| <= W_j. Write δ_w = δ'_w + δ''_w, |δ'_w| <= (query slope) u_j
-# and |δ''_w| <= (key slope) u_w. Then |Cov(δ', u)| <= (query slope) u_j F by Cauchy and
-# Schwarz, and |Cov(δ'', u)| = |Σ α_w δ''_w (u_w - a)| <= 2F (key slope) Σ α_w u_w.
-#
-# Visible rows enter W sorted, and only through how many of them have changed: the c
-# largest of *all* changes stand for the c visible ones. That can only enlarge the bound,
-# it is exact for masks "none", "future" and "past" (where changes fall with the distance
-# from i), and it makes a layer cost O(n log n).
-#
-# All positions at once. R_j bounds the change of row j under every i != j, S that of row
-# i under every i: the multiset {S} ∪ {R_w} stands for the visible changes, whichever i
-# is. So one run covers every position, and under a causal mask it is that of i = 1, the
-# worst.
+# The recursion, its proof and its cost: docs/theory/lemma5.md, section 3.
 def masked_recursion(
     layers: Sequence[LayerConstants],
     masks: Sequence[str],
@@ -338,18 +303,6 @@ FORM = "causal closed form"
 HYPOTHESES = (DIFFER, CONSTANTS, "causal softmax attention in every layer")
 
 
-# Uniform causal averaging: the model that shows why 1/n becomes (log n)^{L-1}/n.
-#
-# Every row averages the activations of the rows up to its own, a_j = (1/j) Σ_{w<=j} y_w,
-# L layers deep, without a skip. n times the influence of symbol 1 on row n is exactly the
-# complete homogeneous symmetric polynomial of degree L - 1,
-#
-#     h_{L-1}(1, 1/2, …, 1/n),
-#
-# so 1, then the harmonic number H_n, then (H_n² + H_n^(2))/2, in general of order
-# (ln n)^{L-1}/(L-1)!. Proof: r^(1)_w = 1/w, and if w r^(k)_w = h_{k-1}(1, …, 1/w) then
-# j r^(k+1)_j = Σ_{w<=j} (1/w) h_{k-1}(1, …, 1/w) = h_k(1, …, 1/j), sorting the monomials
-# by the last variable in them.
 def scaled_causal_average_influence(length: int, num_layers: int) -> float:
     """Compute n times the influence of symbol 1 on row n of uniform causal averages.
 
@@ -366,7 +319,8 @@ def scaled_causal_average_influence(length: int, num_layers: int) -> float:
         ValueError: A number is out of its range.
 
     Source:
-        A counterexample to Hahn 2020, Lemma 5, read for masked attention.
+        A counterexample to Hahn 2020, Lemma 5, read for masked attention:
+        docs/theory/lemma5.md, section 4.
 
     >>> round(scaled_causal_average_influence(64, 2), 4)
     4.7439
@@ -384,21 +338,6 @@ def scaled_causal_average_influence(length: int, num_layers: int) -> float:
     return float(degrees[-1])
 
 
-# Count positions from 1. With E = e^{2A}, a = skip + Σ gain F (query slope) and
-# b = Σ gain (1 + 2F (key slope)), maxima over the layers, and λ = ln(n/i),
-#
-#     |dy_n^(L)| <= (D/n) b E Σ_{t=0}^{L-1} (a + b E λ)^{L-1-t} (a + b)^t     (i < n),
-#     |dy_i^(L)| <= (a + b)^L D.
-#
-# Proof, from the linear recursion for masked attention, r' <= a r_j + b W_j(r). Rows
-# before i do not change. W is at most the largest visible change, so s_k = (a + b)^k D
-# bounds row i. A weight in row j is at most E/(E + j - 1) <= E/j, so W_j <= (E/j)
-# Σ_{i<=w<=j} r_w. If r_w <= D Q/w for i < w <= n, then, with Σ_{i<w<=j} 1/w <= ln(j/i) <=
-# λ, r'_j <= (D/j) [(a + b E λ) Q + b E (a + b)^k]; unroll from Q = 0. QED
-#
-# For i = n - 1 there is no logarithm (λ <= 1/(n - 1)); for i = 1 the growth (ln n)^{L-1}
-# is real, see `scaled_causal_average_influence`. The mirrored statement holds for the mask
-# "past".
 def causal_bound(
     layers: Sequence[LayerConstants], length: int, position: int, distance: float
 ) -> LayerInfluence:
@@ -419,7 +358,8 @@ def causal_bound(
         ValueError: A number is out of its range, or there is no layer.
 
     Source:
-        Hahn 2020, Lemma 5, corrected for masked attention.
+        Hahn 2020, Lemma 5, corrected for masked attention: docs/theory/lemma5.md,
+        section 4.
     """
     n = whole("length", length, 2)
     i = whole("position", position, 0) + 1

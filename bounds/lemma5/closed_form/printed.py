@@ -1,24 +1,12 @@
-"""The constants of Lemma 5 as Hahn 2020 prints them, in two readings.
+"""The constants of Lemma 5 as Hahn 2020 prints them, in two readings of the norm bound F.
 
-    F = 2 C_fact^L (|p_j| + |v_j|),
-    A = F² C_att for a dot product, 2 F C_att for additive scores,
-    weight <= e^A/(e^A + (n - 1) e^{-A}) <= e^{2A}/(n - 1),
-    C = 2 (1 + e^{2A} + L_fact),
-    |dy_i^(k)| <= C^{2k} D,     |dy_j^(k)| <= H^k C^{2k} D / n   (j != i).
-
-The symbol at position i of n is exchanged, D is the distance of the two embeddings, k
-the layer, H the number of heads. C_att is the Lipschitz constant of a logit per unit:
-mu + c/F for a dot product, so that A = mu F² + c F, and max(m1, m2) for additive
-scores. L_fact satisfies |dy'| <= L_fact (|dy| + Σ_h |da_h|).
-
-* `printed` is literal: the factor 2 in F stays, |p_j| + |v_j| is the maximum over
-  positions and symbols, and C_fact >= 1 is a growth constant, F_k <= C_fact^k (|p| +
-  |v|), that covers biases and the concatenation of the heads. (Biases ignored, or
-  C_fact < 1, F is no bound.)
-* `printed_tight` takes for F the true bound on the norms.
-
-The printed proof is wrong in both (see docs/lemma5-audit.md), so what it concludes is a
-`Claim`.
+docs/lemma5-audit.md has the false steps of the printed proof: what it concludes is a
+`Claim`. D is the distance of the embeddings that are exchanged at position i. C_att is the
+Lipschitz constant of a logit per unit: mu + c/F for a dot product, and max(m1, m2) for
+additive scores; L_fact satisfies |dy'| <= L_fact (|dy| + Σ_h |da_h|). `printed` is literal,
+F = 2 C_fact^L (|p_j| + |v_j|), |p_j| + |v_j| the maximum over positions and symbols, C_fact
+>= 1 a growth constant, F_k <= C_fact^k (|p| + |v|), that covers biases and the concatenation
+of the heads (else F is no bound); `printed_tight` takes for F the true bound on the norms.
 """
 
 import dataclasses
@@ -71,13 +59,9 @@ class PrintedConstants:
 
     def others(self, layer: int, length: int, distance: float) -> Claim:
         """The claim |dy_j^(k)| <= H^k C^{2k} D/n for j != i."""
-        # True by closed form C2, with A_0 the A of the true norms:
-        # * literal, always. Then A >= 2 A_0, C² >= 16 L_fact (1 + e^{2A}) by the
-        # inequality of the means, and 3 (1 + A_0) e^{2A_0} <= 16 (1 + e^{4A_0}):
-        # (H Γ)^k <= H^k C^{2k};
-        # * tight, additive: always, by the same inequality, since then A = 2 A_0 too;
-        # * tight, dot product: where 3 (1 + A) <= 16 (1 + e^{-2A}), that is up to
-        # A = 4.334; false for some models with large A.
+        # True by closed form C2 literally (docs/lemma5-audit.md), and tight for additive
+        # scores; tight for a dot product where 3 (1 + A) <= 16 (1 + e^{-2A}), that is up to
+        # A = 4.334, and false for some models with large A.
         k, n = whole("layer", layer, 1), whole("length", length, 2)
         return self._claim(self.num_heads**k * self._power(k, distance) / n, others(k))
 

@@ -1,17 +1,9 @@
 """Theorem C: the corrected Lemma 5 as a recursion over layers, and C1 and C2; no mask.
 
-The symbol at position i of n is exchanged, D the distance of the two embeddings. Let κ
-bound the change of every position but i and σ that of i; at the embeddings κ = 0 and
-σ = D. With B_h(q) the bound of `change_bound` for a query that moves by q, a layer gives
-
-    κ' = skip κ + Σ_h gain_h B_h(κ),     σ' = skip σ + Σ_h gain_h B_h(σ),
-
-and the statement holds for all n >= 2 and all pairs of inputs. Proof: induction; B
-grows with the query's change, so κ <= σ persists. For fixed constants κ is O(1/n),
-since its only source is ᾱ (σ - κ + 2F d_i) and ᾱ <= e^{2A}/n.
-
-The linear recursion is proportional to D: it bounds the Lipschitz constant. The
-saturating one also knows that logits, averages and outputs have a bounded range; it is
+The symbol at position i of n is exchanged, D the distance of the two embeddings; κ bounds
+the change of every position but i and σ that of i. docs/theory/lemma5.md, sections 1 and 2,
+has the proofs. The linear recursion is proportional to D: it bounds the Lipschitz constant.
+The saturating one also knows that logits, averages and outputs have a bounded range; it is
 never larger.
 """
 
@@ -20,14 +12,7 @@ from collections.abc import Sequence
 
 from bounds.lemma5.closed_form.layer_constants import LayerConstants, Score
 from bounds.numbers.bound import Bound
-from bounds.numbers.interval import (
-    Interval,
-    exp,
-    interval,
-    maximum,
-    minimum,
-    upper,
-)
+from bounds.numbers.interval import Interval, exp, interval, maximum, minimum, upper
 from bounds.numbers.statements import (
     corrected_bound,
     instance,
@@ -86,30 +71,11 @@ class Changes:
     own: Interval  # of key i's
 
 
-# How far one head's average can move: the step the printed proof gets wrong.
-#
-# Lemma A. For a fixed query let u_w, s_w be keys' activations and logits before, u'_w,
-# s'_w after, du_w = u'_w - u_w, δ_w = s'_w - s_w. Interpolate both linearly, s(t) = s +
-# tδ, u(t) = u + t du, α(t) = softmax s(t), a(t) = Σ α_w(t) u_w(t). Differentiating,
-#
-#     a' - a = ∫_0^1 [ Σ_w α_w(t) du_w + Cov_{α(t)}(δ, u(t)) ] dt.
-#
-# The printed proof keeps the first term only, with the weights of one endpoint. On the
-# path |u_w(t)| <= F and s(t) oscillates by at most 2A, because both hold at the ends.
-#
-# Corollary B bounds the integrand, without a mask, when |du_w| <= κ and |δ_w| <= d_o for
-# w != i, |du_i| <= σ and |δ_i| <= d_i, κ <= σ, and no weight exceeds ᾱ:
-#
-#     |a' - a| <= κ + ᾱ (σ - κ) + F (d_o + 2 ᾱ d_i),     and always <= 2F.
-#
-# First term: the weight on i is at most ᾱ. Second: split δ = δ 1_{w≠i} + δ_i 1_i; by
-# Cauchy and Schwarz |Cov(f, u)| <= sd(f) sup_{|v|=1} sd(v·u) <= d_o F for the first part,
-# and the second is |α_i δ_i (u_i - a)| <= ᾱ d_i 2F. (Cauchy-Schwarz on i too would only
-# give ᾱ^{1/2}: hence the split.)
 def change_bound(
     score: Score, norm: Interval, length: int, changes: Changes, saturating: bool
 ) -> Interval:
     """Upper bound of Corollary B on the change of one head's un-projected average."""
+    # docs/theory/lemma5.md, section 1.
     query, other, own = changes.query, changes.other, changes.own
     weight = weight_bound(score.half_oscillation(norm), length)
     logit_other = score.query_slope(norm) * query + score.key_slope(norm) * other
@@ -203,15 +169,8 @@ C2 = "closed form C2"
 C1 = "closed form C1"
 
 
-# The four numbers of the closed forms, the same for every layer and head.
-#
-#     A >= F_k max(query slope, key slope)   for every layer and head,
-#     L_f with |dy'| <= L_f (|dy| + Σ_h |da_h|),
-#
-# H heads and L layers. A is then at least half the oscillation of every row of logits,
-# and F d_o <= A (q + κ), F d_i <= A (q + σ): all that the closed forms use. For a dot
-# product A = mu F² + c F; for additive scores A = F max(m1, m2), half of Hahn's 2 F
-# C_att.
+# For a dot product A = mu F² + c F; for additive scores A = F max(m1, m2), half of Hahn's
+# 2 F C_att. L_f has |dy'| <= L_f (|dy| + Σ_h |da_h|).
 @dataclasses.dataclass(frozen=True)
 class UniformConstants:
     """Constants shared by all layers, of which closed forms C1 and C2 are computed.
@@ -269,18 +228,6 @@ def uniform_constants(layers: Sequence[LayerConstants]) -> UniformConstants:
     )
 
 
-# Closed form C2: the corrected bound in the shape that Hahn 2020 prints.
-#
-#     |dy_j^(k)| <= (H Γ)^k D / n   (j != i),     |dy_i^(k)| <= (H Γ)^k D,
-#     Γ = 3 L_f (1 + A) e^{2A},     n >= 2.
-#
-# Proof by induction over the linear recursion. Write s = (H Γ)^{k-1} D, so κ <= s/n and
-# σ <= s. Other queries: B <= (1 + 2A) κ + ᾱσ + 2ᾱA (κ + σ), and with ᾱ <= e^{2A}/n and
-# κ <= s/2, κ' <= (s/n) L_f H [2 + 2A + e^{2A}(1 + 3A)] <= (s/n) 3 L_f H (1 + A) e^{2A},
-# because 1 + A <= e^{2A}. The query i: B <= s + 1.5 A s + 4 A s, so
-# σ' <= s L_f H (2 + 5.5 A), and 3 (1 + A) e^{2A} >= 3 (1 + A)(1 + 2A) is more.
-#
-# The bound at i carries H^k; without it, as printed, it is false.
 def printed_shape_bound(
     constants: UniformConstants, length: int, distance: float
 ) -> LayerInfluence:
@@ -301,7 +248,7 @@ def printed_shape_bound(
         ValueError: n is below 2, or D is negative or NaN.
 
     Source:
-        Hahn 2020, Lemma 5, corrected.
+        Hahn 2020, Lemma 5, corrected: docs/theory/lemma5.md, section 2.
     """
     n = whole("length", length, 2)
     d = interval(nonnegative("distance", distance))
@@ -314,16 +261,6 @@ def printed_shape_bound(
     )
 
 
-# Closed form C1: one factor e^{2A}, whatever the depth.
-#
-#     |dy_j^(L)| <= (e^{2A}/n) L L_f H (1 + 4A) G^{L-1} D   (j != i),
-#     |dy_i^(L)| <= G^L D,                                  G = L_f (1 + H (1 + 6A)).
-#
-# Proof, from the linear recursion with κ <= σ and ᾱ <= min(1, e^{2A}/n):
-# F d_o <= A (q + κ) and F d_i <= A (q + σ) give, for the query i (q = σ),
-# B <= σ + 2Aσ + 4Aσ, hence σ' <= G σ; and for another query (q = κ),
-# B <= (1 + 2A) κ + ᾱ (1 + 4A) σ, hence κ' <= g κ + L_f H ᾱ (1 + 4A) σ with g <= G.
-# Unrolled, κ_L is a sum of L terms, each at most L_f H ᾱ (1 + 4A) G^{L-1} D.
 def single_exponential_bound(
     constants: UniformConstants, length: int, distance: float
 ) -> LayerInfluence:
@@ -344,7 +281,7 @@ def single_exponential_bound(
         ValueError: n is below 2, or D is negative or NaN.
 
     Source:
-        Hahn 2020, Lemma 5, corrected.
+        Hahn 2020, Lemma 5, corrected: docs/theory/lemma5.md, section 2.
     """
     n = whole("length", length, 2)
     d = interval(nonnegative("distance", distance))

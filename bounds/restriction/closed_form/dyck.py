@@ -143,10 +143,8 @@ def dyck_threshold(
     instance("numbers", numbers, Numbers)
     if dyck_slope(instance("parameters", parameters, DyckParameters)) <= 0:
         return None
-    # It holds for all even n from the first on. Let n and every G grow by a factor
-    # a >= 1 (the window of n times a, less 2 for P as an integer, will do): γ does not
-    # fall, so x, y, the repairs and each deviation grow by a at most, hence J and k by
-    # a at most, and the lower bound on F by a at least.
+    # It holds for all even n from the first on, as F grows at least, and J and k at most,
+    # in proportion.
     low, high = 0, 1
     while not proves(parameters, 2 * high, numbers):
         low, high = high, 2 * high
@@ -188,14 +186,8 @@ def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Re
             break
         p = numbers.real(step.star_probability)
         spread = numbers.sqrt(2 * p * (1 - p) * free * log_once)
-        # F' >= p F - √(2 p (1 - p) F ln(1/δ)) for p <= 1/2, with probability 1 - δ over
-        # the stars. Fixing one more bracket lowers F by 1 and raises J and |W_M| by at
-        # most 1, so repairs cost two, one to balance. Balancing fixes |W_M| brackets
-        # against the sum: then W_M = 0, and J has not grown.
+        # Repairs cost two brackets, one of them to balance.
         free = p * free - spread - moved - 2 * loss
-    # F >= max(|W_M|, 1) free brackets and P >= J have a completion in the language and
-    # one outside: the first (F - W_M) / 2 free brackets open, the others close, so that
-    # every height is at least P - J and the last is 0; and any one of them changed.
     # Closing fixes k = (H + 1) t_{L-1} brackets more, with P = J + k.
     return free - 2 * closing
 
@@ -251,11 +243,8 @@ def _upper_bounds(
                 return [(n, n, n)] * len(parameters.steps)
             log_risk = numbers.log(40 / chance)
         risk = chance * numbers.real(_repair_risk(parameters, step, spread is None))
-        # A random restriction raises J by less than x = √(2 v G ln(2/δ')) with
-        # probability at least 1 - δ', where with u = ln(2/δ') / ((1 - p) G)
-        # v = (1 - p)(1 + u/2 + u²/4), or 1 where v or u is larger: Doob's inequality
-        # for the walk of the new brackets and for the walk reversed, whose steps have
-        # E e^{λ step} <= p + (1 - p) e^{λ²/2}.
+        # J rises by less than x = √(2 v G ln(2/δ')) with probability at least 1 - δ', where
+        # v is 1 if it or u is larger (Doob's inequality).
         u = log_risk / ((1 - p) * free)
         variance = (1 - p) * (1 + u / 2 + u * u / 4)
         if not (numbers.least(1 - u) >= 0 and numbers.least(1 - variance) >= 0):
@@ -279,11 +268,8 @@ def _excess(steps: list[tuple[Real, Real, Real]]) -> Real:
 
 def _central(width: Real, root: Real, numbers: Numbers) -> Real:
     """Probability γ that the brackets' sum moves by at most c √G; c, √G = `width`, `root`."""
-    # The sum S moves by at most y = c √G with probability at least
-    # γ = max{ 1 - 2 e^{-c²/2}, (y - 1) / (z √G + 1) (1 - 2 e^{-z²/2}) }, z = 11/5,
-    # for every set of stars, by Hoeffding, and since the sum of m coins is unimodal on
-    # the integers of m's parity, of which [-y, y] has at least y - 1 and [-z √G, z √G]
-    # at most z √G + 1.
+    # The larger of Hoeffding's bound, and of one by the unimodality of a sum of coins with
+    # z = 11/5 (docs/theory/hard-attention.md, section 7).
     tail = lambda z: 1 - 2 * numbers.exp(-z * z / 2)
     wide = numbers.real(WIDE)
     far = tail(width)
@@ -305,8 +291,7 @@ def closed_form_dyck(num_layers: int, num_heads: int) -> Tower | None:
         num_heads: H >= 1.
 
     Returns:
-        An even length, certified; None where none was accepted, or where n has more
-        than 10^6 bits.
+        An even length, certified; None where none was accepted, or beyond 10^6 bits.
 
     Raises:
         ValueError: A number is outside its range.

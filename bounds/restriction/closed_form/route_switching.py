@@ -45,21 +45,6 @@ class SwitchingStep:
         return f"p = {self.star_probability}, t = {self.depth}"
 
 
-# Lemma 7. With r = 2p / (1 + p), B_0(s) = [s <= 0] and B_h(s) = 1 for s <= 0, let for
-# s, h >= 1
-#
-#     val(0) = B_{h-1}(s),   val(j) = 1 for j >= s, else
-#     val(j) = min(1, (2^j - 1) B_h(s - j) + B_{h-1}(s - j)),
-#     plain  = val(0) + Σ_{j=1..w} C(w, j) r^j val(j),
-#     moebius = Σ_{j=0..w} C(w, j) r^j max(0, Δ^j val(0)),
-#     B_h(s) = min(1, plain, moebius, B_h(s - 1)).
-#
-# Then Pr[canonical depth >= s] <= B_h(s). By induction over the number of terms, under any
-# further event that stays true when more bits are fixed: all of a set U of the variables of
-# the first term are free with probability at most r^|U|, since setting a free variable to
-# its satisfying value keeps the event; given the exact set of j free ones, 2^j - 1 answers
-# go on with the same lists and one with the next list. `plain` sums over that set, `moebius`
-# writes val as a sum over its subsets. Both grow with w, so shorter terms are covered.
 def depth_tails(
     width: int,
     num_lists: int,
@@ -189,21 +174,9 @@ class ClosedFormSwitching:
     bits: tuple[int, ...]  # s_1 … s_{L-1}
 
 
-# Corollary 9: route S without a search, for any number of layers and heads.
-#
-# With p_l = 1 / (8.32 t_{l-1}) a decision list of width t_{l-1} is deeper than s with
-# probability at most α^s, α <= 2 p t / ((1 + p) ln((1 + √5) / 2)) < 1/2, and at most
-# (1 + p)^t <= e^{1/8.32} < 1.128 paths of a tree are met in expectation. With
-#
-#     s_l = ⌈log₂(18.9 H (H + 1) t_{l-1}² / φ_{l-1})⌉,
-#
-# so that repairs cost at most half of what is left, since 2 · 8.32 · 1.128 <= 18.9,
-#
-#     t_l = t_{l-1} + H (s_l - 1),    φ_l = φ_{l-1} / (16.64 t_{l-1}),
-#     n_L = ⌊((H + 1) t_{L-1} + F - 1) / φ_{L-1}⌋ + 1,
-#
-# and 2^{L-1} - 1 more where the output is read at a position of its own: with repairs of at
-# most φ_l, ψ_l <= 2 (φ_l / φ_{l-1}) ψ_{l-1} + φ_l, hence ψ_{L-1} <= (2^{L-1} - 1) φ_{L-1}.
+# With p_l = 1 / (8.32 t_{l-1}) a path of a tree is met 1.128 times in expectation, and with
+# s_l = ⌈log₂(18.9 H (H + 1) t_{l-1}² / φ_{l-1})⌉ repairs cost at most half of what is left,
+# since 2 · 8.32 · 1.128 <= 18.9: φ_l = φ_{l-1} / (16.64 t_{l-1}).
 def closed_form_switching(
     num_layers: int, num_heads: int, *, free: int = 1, read_out: bool = False
 ) -> ClosedFormSwitching:
@@ -219,8 +192,7 @@ def closed_form_switching(
         read_out: Whether the output is read at a further position without a symbol.
 
     Returns:
-        A length from which on PARITY, with F = 1, is impossible, rounded up, and the
-        trees' depths.
+        A length from which on PARITY, with F = 1, is impossible, and the trees' depths.
 
     Raises:
         ValueError: A number is below 1.
@@ -265,22 +237,6 @@ class SwitchingProof:
     length: int
 
 
-# Theorem 8, from the depths of Lemma 7. After layer l every activation is computed by a
-# decision tree of depth t_l, and at least φ_l n - ψ_l bits are free: t_0 = φ_0 = 1,
-# ψ_0 = 0. A random restriction R_p leaves the activations of the next layer as trees of
-# depth t_l but for a share R_l of them in expectation (`deep_probability`); each of those is
-# made constant by fixing at most (H + 1) t_{l-1} bits. Some outcome is as good as the
-# expectation, hence
-#
-#     φ_l = p_l φ_{l-1} - (H + 1) t_{l-1} R_l
-#
-# and ψ_l = p_l ψ_{l-1}; where the output is read at a position of its own there are n + 1
-# activations, and ψ_l = p_l ψ_{l-1} + (H + 1) t_{l-1} R_l. Closing the last layer fixes
-# (H + 1) t_{L-1} bits, so that F bits are left over where
-#
-#     n φ_{L-1} - ψ_{L-1} > (H + 1) t_{L-1} + F - 1,
-#
-# and PARITY needs F = 1 only: the completions have one output and both parities.
 def switching_proof(
     num_heads: int,
     steps: Sequence[SwitchingStep],
@@ -307,8 +263,7 @@ def switching_proof(
         digits: Decimals that the probabilities of Lemma 7 are rounded up to.
 
     Returns:
-        The proof; None where some φ_l is not positive, so that these steps prove
-        nothing.
+        The proof; None where some φ_l is not positive: these steps prove nothing.
 
     Raises:
         ValueError: A number is outside its range.
