@@ -18,8 +18,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.all_inputs.block import Attained, Found, largest_on
-from bounds.all_inputs.universe import AllInputs, Universe
+from bounds.all_inputs.universe import (
+    AllInputs,
+    Attained,
+    Found,
+    Universe,
+    largest_on,
+)
 from bounds.influence.compute import compute_influence
 from bounds.influence.methods.exhaustive import batch_size
 from bounds.influence.targets.change import read_target

@@ -21,8 +21,7 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Bool, Int
 
-from bounds.all_inputs.block import Attained, Found, largest
-from bounds.all_inputs.universe import Universe
+from bounds.all_inputs.universe import Attained, Found, Universe, largest
 from bounds.influence.inputs.classes import Configurations
 
 Counts: TypeAlias = Int[np.ndarray, "classes"]

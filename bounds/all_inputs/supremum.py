@@ -14,14 +14,17 @@ import numpy as np
 from jaxtyping import Int
 
 from bounds.all_inputs.ascent import RESTARTS, ROUNDS, STEPS, AscentPlan
-from bounds.all_inputs.block import (
+from bounds.all_inputs.counts import CountPlan, TooManyError, plan_counts
+from bounds.all_inputs.universe import (
+    AllInputs,
     Attained,
     Found,
     NotFiniteError,
     StringPlan,
+    Universe,
+    list_inputs,
+    lump,
 )
-from bounds.all_inputs.counts import CountPlan, TooManyError, plan_counts
-from bounds.all_inputs.universe import AllInputs, Universe, list_inputs, lump
 from bounds.influence.compute import compute_influence
 from bounds.influence.result import Influence, Ties, judge_ties
 from bounds.influence.targets.base import PlainTarget
@@ -112,8 +115,7 @@ def supremum(
     Args:
         model: a transformer.
         length: n.
-        query: the row that is watched, negative counting from the end; by default that of a
-            classifier's head, else the last.
+        query: watched row, from either end; by default that of a head, else the last.
         target: "activation" (final activations) or "logits".
         query_symbols: tokens at the query. By default those that are not substitutable,
             if the model has such (an end or query token stands there), else all.
@@ -164,8 +166,7 @@ def search_inputs(
     Args:
         model: a transformer.
         length: n.
-        query: the row that is watched, negative counting from the end; by default that of a
-            classifier's head, else the last.
+        query: watched row, from either end; by default that of a head, else the last.
         target: "activation" (final activations) or "logits".
         query_symbols: as in `supremum`.
         include_query: whether the query's own token is changed too.

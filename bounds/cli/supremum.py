@@ -17,7 +17,6 @@ from typing import Any
 
 import jax_models as jm
 from bounds.all_inputs import Supremum
-from bounds.all_inputs.block import Found
 from bounds.all_inputs.supremum import (
     BUDGET,
     InputPlan,
@@ -29,7 +28,7 @@ from bounds.all_inputs.supremum import (
     record_found,
     run_block,
 )
-from bounds.all_inputs.universe import list_inputs
+from bounds.all_inputs.universe import Found, list_inputs
 from bounds.cli.shared.groups import Model, Read, Shape, Stored, Ties, Weighted
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Work

@@ -10,12 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
-from bounds.curves.columns import (
-    CURVE_BOUNDS,
-    HALF_WEIGHT,
-    bound_columns,
-    shown_bounds,
-)
+from bounds.curves.columns import CURVE_BOUNDS, HALF_WEIGHT, bound_columns, shown_bounds
 from bounds.curves.decay import DecayFit, fit_decay, show_exponent
 from bounds.curves.inputs import InputSource, check_lengths, draw_inputs, open_inputs
 from bounds.curves.measurement import ROW, Question, Subject, influence_value
@@ -145,14 +140,12 @@ def bound_curve(
 
     Args:
         model: A transformer.
-        lengths: Increasing lengths n >= 1, in tokens; None measures given inputs, each at
-            its own.
+        lengths: Increasing lengths n >= 1, in tokens; None: of given inputs, each its own.
         inputs: A language to sample from ("random": uniform strings), or a source such
             as `bounds.curves.inputs.GivenInputs`, which cuts sequences to each length.
         num_inputs: Sampled inputs per length.
         seed: Seed of the sampled inputs.
-        query: Position whose output is watched, negative ones counting from the end; by
-            default the row of a classifier's head, else the last.
+        query: Row that is read, from either end; by default a head's row, else the last.
         target: "activation" or "logits".
         method: Influence method; "auto" picks the cheapest exact one.
         ties: Treatment of an ambiguous tie of hard attention: "error" or "warn".
@@ -247,8 +240,7 @@ def plot_curves(
 
     Args:
         curves: At most seven, of one target.
-        path: File for the figure, PNG, PDF or SVG by its suffix; None draws without
-            saving.
+        path: File for the figure, PNG, PDF or SVG by its suffix; None saves nothing.
 
     Returns:
         The Matplotlib figure.

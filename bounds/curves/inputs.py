@@ -295,8 +295,7 @@ def draw_inputs(
         chosen: Indices of the inputs; None takes all.
 
     Raises:
-        InputError: The source has no input of a length, or `lengths` is None and it has
-            no given sequences.
+        InputError: The source has no input of a length, or `lengths` is None wrongly.
     """
     indices = range(source.count) if chosen is None else chosen
     pairs = [(n, k) for n in lengths or own_lengths(source) for k in indices]

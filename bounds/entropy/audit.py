@@ -8,12 +8,13 @@ those of predictions that hardly differ within pairs of prefixes.
 `python -m bounds.entropy.audit` prints the tables; docs/theorem6-audit.md holds them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from bounds.entropy.closed_form import dyck_floor
 from bounds.entropy.predictions import log_probabilities
+from bounds.numbers.notation import markdown_table
 from jax_models.languages import DyckSource, ParitySource, dyck_source
 
 PARITY_PROBABILITIES = (0.05, 0.1, 0.25, 0.5, 0.9)
@@ -34,7 +35,7 @@ def parity_levels() -> str:
         numbers = levels.optimal, levels.last_symbol, levels.unigram, gap, corpus
         rows.append([f"{p:g}", *(f"{x:.6f}" for x in numbers)])
     header = ["p", "optimum", "last symbol", "unigram", "difference", "corpus unigram"]
-    return _markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def closing_probabilities() -> str:
@@ -51,7 +52,7 @@ def closing_probabilities() -> str:
         cells = [f"{x:.6f}" for x in (*exact, *restarted)]
         rows.append([f"{p:g}", *cells, *["none"] * (2 - len(restarted))])
     header = ["p", *(f"n = {n}" for n in LENGTHS), "limit, even", "limit, odd"]
-    return _markdown([*header, "restarted, even", "restarted, odd"], rows)
+    return markdown_table([*header, "restarted, even", "restarted, odd"], rows)
 
 
 def ground_probabilities() -> str:
@@ -64,7 +65,9 @@ def ground_probabilities() -> str:
         limit = dyck_source.limiting_height_law(p, 1)[0, 0]
         numbers = exact, limit, 1 - p / (1 - p)
         rows.append([f"{p:g}", *(f"{x:.5f}" for x in numbers)])
-    return _markdown(["p", "n = 2048", "limit of survivors", "restarted chain"], rows)
+    return markdown_table(
+        ["p", "n = 2048", "limit of survivors", "restarted chain"], rows
+    )
 
 
 def dyck_gaps() -> str:
@@ -87,7 +90,7 @@ def dyck_gaps() -> str:
             parity = "odd" if n % 2 else "even"
             rows.append([f"{p:g}", parity, *(f"{x:.5f}" for x in numbers)])
     header = ["p", "n", "floor R1", "last symbol", "floor R2", "unigram"]
-    return _markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def unequal_pairs() -> str:
@@ -102,12 +105,7 @@ def unequal_pairs() -> str:
     ratio = np.exp(np.subtract(*logs))
     chosen = (n, n - 1, n - 2, 1)
     rows = [[str(i), f"{ratio[i - 1]:.6f}"] for i in chosen]
-    return _markdown(["flipped bit i of n = 8", "P(x')/P(x)"], rows)
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown_table(["flipped bit i of n = 8", "P(x')/P(x)"], rows)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {

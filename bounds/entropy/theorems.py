@@ -20,13 +20,13 @@ import numpy as np
 from jaxtyping import Int
 
 from bounds.entropy.closed_form import (
+    PLACES,
     dyck_floor,
     dyck_pair_floor,
     height_shares,
     parity_floor,
     parity_pair_floor,
 )
-from bounds.entropy.closed_form.reading import PLACES
 from bounds.numbers.bound import Bound, Sense
 from bounds.numbers.interval import interval, log, lower
 from bounds.numbers.rounding import gamma_upper

@@ -148,6 +148,12 @@ def column_table(
     return aligned(lines)
 
 
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown table of a header and rows of cells, without a final newline."""
+    lines = header, ["---"] * len(header), *rows
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def ruled(table: Sequence[str]) -> list[str]:
     """Lines of `table` with rules of dashes before and after the first, and at the end."""
     rule = "-" * len(table[0])

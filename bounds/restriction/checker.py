@@ -1,19 +1,13 @@
 """The independent checker: a certificate and the model in, accepted or not out.
 
-It shares no code with the search. Where it accepts, all 2^F completions of the
-restriction have one final activation at the query, the position that is read. A certificate
-of a counterexample holds a pair of completions too, which the checker shows to be a member
-and a non-member of a language: at least one of them is misclassified.
-
-The proof goes layer by layer (docs/certificates-of-restrictions.md, section 2). The tables of
-the embedded tokens follow from the restriction; a table has a row for each assignment of the
-free bits that an activation depends on. A score is compared by its cell, an integer. For each
-listed row and head a position, the witness, is seen whose cell is at least g under every
-completion; a position outside the possible set stays below g, or loses the tie. So the tables
-of the next layer follow from the possible sets alone. Rounding is enclosed
-(`checking.enclosure`): where it could decide anything, the certificate is rejected. The pair
-is run by the forward pass of `jax_models`, to the bit; this alone shows that one of the two
-strings is misclassified. The tables show it of the whole subcube.
+It shares no code with the search. Where it accepts, all 2^F completions of the restriction
+have one final activation at the query, the position that is read; a certificate of a
+counterexample holds a pair of completions too, a member and a non-member of a language, of
+which at least one is misclassified. The proof goes layer by layer, by tables of activations
+and their possible sets (docs/certificates-of-restrictions.md, section 2). Rounding is
+enclosed: where it could decide anything, the certificate is rejected. The pair is run by the
+forward pass of `jax_models`, to the bit; this alone shows that one of the two strings is
+misclassified. The tables show it of the whole subcube.
 """
 
 import dataclasses

@@ -34,13 +34,7 @@ from bounds.restriction.restriction import (
     require_table,
     restrict,
 )
-from bounds.restriction.search import (
-    Method,
-    Remember,
-    Report,
-    SearchPlan,
-    forget,
-)
+from bounds.restriction.search import Method, Remember, Report, SearchPlan, forget
 from bounds.restriction.sensitivity import MOST_ENUMERATED, reachable_classes
 from jax_models.arguments import expect_length
 from jax_models.languages import (

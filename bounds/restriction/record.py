@@ -12,10 +12,15 @@ import numpy as np
 from jaxtyping import Int
 
 import jax_models as jm
-from bounds.restriction.analysis import FREE, PartialInput, TooManyBits, possible_edges
+from bounds.restriction.analysis import (
+    FREE,
+    PartialInput,
+    TooManyBits,
+    Undecided,
+    possible_edges,
+)
 from bounds.restriction.restriction import Restriction
 from bounds.restriction.search import ClosedInput, Stage
-from bounds.restriction.tabulate import Undecided
 from bounds.store.forms import Form
 
 # Every language has its bits at the tokens 0 and 1.

@@ -2,19 +2,13 @@
 
 An attempt is a greedy search, an alteration (a random restriction, then repairs: the
 fallback of the greedy search), or, for languages with few members, a member of which one
-bit is free.
-
-A table lists an activation, a row for each assignment of the free bits that it depends on; a
-slot is a position with a table, and its possible set the positions that it may attend to.
-The greedy search goes layer by layer: rows whose output depends on more bits than the
-layer's cap vote, a batch of the best-voted bits is fixed, and the possible sets are formed
-again; then the rows are tabulated. The result is sound whatever was voted for, as soundness
-rests on the possible sets alone. The search ends: every round fixes a bit. Closing then
-fixes bits until the query's output is constant. A reverse pass frees the bits without which
-it is constant too, by an analysis from scratch, in batches that are halved where they fail.
-
-Source: docs/restriction.md, section 2; docs/theory/hard-attention.md, section 2, Lemma 2
-(Hahn 2020, the last step of Theorem 1); docs/theory/hard-attention.md, section 5,
+bit is free. The greedy search goes layer by layer: rows whose output depends on more bits
+than the layer's cap vote, a batch of the best-voted bits is fixed, and the possible sets are
+formed again; then the rows are tabulated. The result is sound whatever was voted for, as
+soundness rests on the possible sets alone. Closing then fixes bits until the query's output
+is constant, and a reverse pass frees the bits without which it is constant too, in batches
+that are halved where they fail: docs/restriction.md, section 2;
+docs/theory/hard-attention.md, section 2, Lemma 2; docs/theory/hard-attention.md, section 5,
 Theorem 6.
 """
 
@@ -32,22 +26,26 @@ from bounds.restriction.analysis import (
     FREE,
     MOST_BITS,
     PartialInput,
+    Readings,
     TooManyBits,
+    Undecided,
     analyse,
     embed,
     needed_positions,
+    read_slots,
+    tabulate,
 )
 from bounds.restriction.possible import (
+    ScoredRows,
     cast_votes,
     elect,
     leading_entries,
     lean,
     possible_blocks,
+    score_rows,
     tie_order,
 )
-from bounds.restriction.scores import ScoredRows, score_rows
 from bounds.restriction.tables import Tables
-from bounds.restriction.tabulate import Readings, Undecided, read_slots, tabulate
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_integers
 from jax_models.interrupt import raise_requested
@@ -279,7 +277,6 @@ def alter(
     partial: PartialInput,
     caps: Sequence[int],
     seed: int,
-    draws: int = DRAWS,
 ) -> PartialInput:
     """Repairs several random restrictions; returns the one with most free bits."""
     # After a draw most lists meet a row that happens to be at its maximum, and depend on
@@ -288,7 +285,7 @@ def alter(
     generator = np.random.default_rng(seed)
     end = time.monotonic() + ATTEMPT_SECONDS
     found: list[PartialInput] = []
-    for number in range(draws):
+    for number in range(DRAWS):
         if found and time.monotonic() > end:
             break
         share = SHARES[number % len(SHARES)]

@@ -208,10 +208,8 @@ def first_impossible_length(
     Source:
         docs/theory/hard-attention.md, sections 6 and 8, Theorem 8.
     """
-    for length in lengths:
-        if guaranteed_free(length) >= least_free(length) <= length:
-            return length
-    return None
+    impossible = lambda n: guaranteed_free(n) >= least_free(n) <= n
+    return next(filter(impossible, lengths), None)
 
 
 def _check(rho: ArrayLike, symbols: Sequence[int]) -> tuple[Tokens, tuple[int, int]]:

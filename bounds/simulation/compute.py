@@ -218,8 +218,7 @@ def simulate(
         model: A transformer of average-, leftmost- or rightmost-hard layers, residual
             and without layer norm, with dot-product scores.
         length: n >= 1; or tokens [n] or [K, n], the only inputs considered.
-        epsilon: ε in (0, 1], the largest error allowed of an entry of the final
-            activations.
+        epsilon: ε in (0, 1], the largest error of an entry of the final activations.
         inputs: A language to sample from, or a source; given inputs are taken alone.
         num_inputs: Number of sampled inputs.
         seed: Seed of the sampled inputs.

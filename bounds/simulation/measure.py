@@ -33,11 +33,7 @@ from bounds.restriction.enclosed import (
     units,
 )
 from bounds.restriction.possible import first_in_order, visible_keys
-from bounds.simulation.certificate import (
-    HardMeasure,
-    HeadMeasure,
-    LayerMeasure,
-)
+from bounds.simulation.certificate import HardMeasure, HeadMeasure, LayerMeasure
 from bounds.simulation.paper_shape import (
     HeadMaps,
     check_simulable,

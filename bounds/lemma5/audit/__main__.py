@@ -3,6 +3,4 @@
 from bounds.lemma5.audit import all_findings, findings_table, harmonic_table
 
 if __name__ == "__main__":
-    print(findings_table(all_findings()))
-    print()
-    print(harmonic_table())
+    print(findings_table(all_findings()), harmonic_table(), sep="\n\n")

@@ -1,15 +1,10 @@
 """The base pass of the layers, shared by all substitutions of a certification.
 
 The base pass is the evaluation on the unchanged input. Changes are known by a centre and
-a radius around it; row i is the substituted row.
-
-All output rows of a middle layer are changed with one matrix product per head. Column i is
-the substituted row as the attention of other rows reads it. For row j the reference is the
-base pass with column i at its centre; all other columns enter by the sizes of their changes,
-weighted with the base weights a_jw and with a_jw times (slope of the score) times
-|v_w - b_j|: two products of an n x n matrix, formed tile by tile, with the matrix of sizes.
-The effect of row j's own query is followed to first order by its covariance of values and
-slopes (of scores in the query).
+a radius around it; row i is the substituted row, column i the same row as the attention of
+others reads it. All rows of a middle layer are changed with one matrix product per head: the
+reference is the base pass with column i at its centre; all other columns enter by the sizes
+of their changes, and a row's own query to first order (docs/certificates.md, section 4).
 """
 
 import dataclasses
@@ -24,7 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bounds.influence.request import InfluenceRequest
-from bounds.lemma5.certificate.base_radius import embedding_radius
+from bounds.influence.targets.change import target_map
+from bounds.lemma5.certificate.base_radius import centred, embedding_radius
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
     OtherMoves,
@@ -35,17 +31,14 @@ from bounds.lemma5.certificate.mean_deviation import (
     odds_change,
     own_score_error,
 )
-from bounds.lemma5.certificate.moved_rows import (
-    MovedRows,
-    OwnMove,
-    behind_norm,
-    put_row,
-    read_inputs,
+from bounds.lemma5.certificate.norm_gain import (
+    norm_gains,
+    norm_jacobian,
+    norm_rounding,
+    vector_norms,
 )
-from bounds.lemma5.certificate.norm_gain import vector_norms
 from bounds.lemma5.certificate.one_row import move_one_row
-from bounds.lemma5.certificate.order import greatest, settle, times
-from bounds.lemma5.certificate.output import certified_norms
+from bounds.lemma5.certificate.order import bounded, greatest, least, settle, times
 from bounds.lemma5.certificate.own_column import (
     LARGEST_EXPONENT,
     ByPair,
@@ -60,9 +53,14 @@ from bounds.lemma5.certificate.own_column import (
 )
 from bounds.lemma5.certificate.pointwise import (
     BaseRows,
+    MovedRows,
+    OwnMove,
+    behind_norm,
     carry,
     carry_radius,
     carry_rounding,
+    put_row,
+    read_inputs,
 )
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
@@ -76,16 +74,19 @@ from bounds.lemma5.certificate.row_base import (
     swap_rows,
     take_rows,
 )
-from bounds.lemma5.certificate.scores.base import rule_at
+from bounds.lemma5.certificate.scores import rule_at
 from bounds.lemma5.certificate.sections import entering, layer_constants
+from bounds.numbers.norms import spectral_norms
 from bounds.numbers.rounding import (
     certificate_roundoff,
     layer_roundoff,
     summation_depth,
+    term_roundoff,
     tiled_summation,
 )
 from bounds.readings import norm_before
 from jax_models.model.layer import Layer
+from jax_models.model.rows import linear
 from jax_models.model.transformer import Transformer, embed
 from jax_models.run.blocks import map_rows, row_block
 
@@ -237,6 +238,57 @@ def _deviation(
     )
     # The centre takes (1 - a_i) l with the computed a_i.
     return deviation + linear * odds_change(column.weight, column.remain, log_weight)
+
+
+def certified_norms(
+    model: Transformer,
+    target: str,
+    output: Float[Array, "width"],
+    base: Float[Array, ""],
+    centre: Float[Array, "substitutions width"],
+    radius: Float[Array, "substitutions"],
+) -> Float[Array, "substitutions"]:
+    """Upper bounds on the norms of the changes of the target, "activation" or "logits"."""
+    # `output` is the base row that enters the final norm, within `base` of the true
+    # one; the model's head is one linear map.
+    norm, roundoff = model.final_norm, term_roundoff(output.shape[0])
+    if norm is None and target == "activation":
+        return bounded(vector_norms(centre) * (1 + roundoff) + radius)
+    weight = target_map(model, target)
+    gain, entries = spectral_norms(weight), vector_norms(weight.reshape(-1))
+    if norm is None:
+        rounding = 2 * roundoff * entries * vector_norms(centre)
+        moved = vector_norms(linear(centre, weight))
+        return bounded(moved + times(gain, radius) + rounding)
+    base = centred(output, base)
+    local, bend = norm_gains(norm, output, centre, radius, base)
+    jacobian = jnp.matmul(weight, norm_jacobian(norm, output), precision=HIGHEST)
+    # The product of local constants, or the whole Jacobian at the base and its
+    # variation.
+    carried = least(local * gain, spectral_norms(jacobian) + gain * bend)
+    carried = times(carried, radius)
+    change = norm.change(output, centre)
+    carried += gain * norm_rounding(norm, output, centre, base)
+    carried += 2 * roundoff * entries * vector_norms(change)
+    # Two outputs of the norm are no further apart, whatever enters it.
+    apart = 2 * norm.largest * output.shape[0] ** 0.5 * gain
+    return least(vector_norms(linear(change, weight)) + carried, apart)
+
+
+def exact_without_layers(
+    request: InfluenceRequest,
+) -> Float[np.ndarray, "substitutions"]:
+    """Upper bounds on the influences in a model without layers, exact up to rounding."""
+    model, tokens = request.model, request.tokens
+    embedding, at = model.embedding, request.position
+    # A substitution changes only its own row.
+    change = embedding[request.symbol] - embedding[tokens[at]]
+    change = jnp.where((at == request.query)[:, None], change, 0.0)
+    output = embed(model, jnp.asarray(tokens))[request.query]
+    base = embedding_radius(model, output)
+    still = jnp.zeros(at.size, change.dtype)
+    given = model, request.target, output, base, change, still
+    return np.asarray(certified_norms(*given))
 
 
 # Numbers of the widest array [n, width, substitutions] of a block.

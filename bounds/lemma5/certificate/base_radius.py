@@ -24,7 +24,7 @@ from bounds.lemma5.certificate.norm_gain import (
     vector_norms,
 )
 from bounds.lemma5.certificate.order import bounded, least, times
-from bounds.lemma5.certificate.scores.base import over_query_scale, rule_at
+from bounds.lemma5.certificate.scores import over_query_scale, rule_at
 from bounds.lemma5.certificate.sections import (
     CertificateConstants,
     Section,

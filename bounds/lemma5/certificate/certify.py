@@ -23,11 +23,10 @@ from bounds.influence.request import InfluenceRequest
 from bounds.influence.substitution import Symbols, padded
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.vanishing import refuse_vanishing_rows
-from bounds.lemma5.certificate.base_pass import prepare_pass, runs
-from bounds.lemma5.certificate.moved_rows import OwnMove
+from bounds.lemma5.certificate.base_pass import exact_without_layers, prepare_pass, runs
 from bounds.lemma5.certificate.norm_gain import slope_strays
 from bounds.lemma5.certificate.order import least
-from bounds.lemma5.certificate.output import exact_without_layers
+from bounds.lemma5.certificate.pointwise import OwnMove
 from bounds.lemma5.certificate.scores import score_rule
 from bounds.lemma5.certificate.sections import sections
 from bounds.lemma5.constants import closed_form_bounds
@@ -201,8 +200,7 @@ def certify_influence(
             taken as the same real numbers; everything is computed in float64.
         tokens: integers in [0, V) [n].
         method: "centred" or "base".
-        query: the row that is watched, negative counting from the end; by default that of a
-            classifier's head, else the last.
+        query: watched row, from either end; by default that of a head, else the last.
         target: "activation" (final activations) or "logits".
         symbols: substitute symbols; by default all that the model's `substitutable`
             allows. Or [P, K] padded with -1: row p are those of the p-th of P positions.

@@ -2,20 +2,14 @@
 
 One query row and one head. The reference has weights a (sum 1), values v and mean b; in
 truth the scores are off by d_w (up to a constant in w) and the values by f_w. One column
-i is held apart, since it may be off by far more than the others. With the reference
-weights of the others, c_w = a_w / (1 - a_i), and their mean m,
+i is held apart, since it may be off by far more than the others: |d_i| <= e_i. The others
+have the reference weights c_w = a_w / (1 - a_i) and their mean m, with
 
-    |d_i| <= e_i,  sum_{w != i} c_w (exp|d_w| - 1) <= S   give
+    sum_{w != i} c_w (exp|d_w| - 1) <= S;
 
-    |a'_i - a_i| <= D   with the log-odds of a_i off by at most e_i + log(1 + S),
-    b' - b = (a'_i - a_i)(v_i - m) + (1 - a'_i) sum_{w != i} (c'_w - c_w)(v_w - m)
-             + sum_w a'_w (v'_w - v_w),
-    sum_{w != i} (c'_w - c_w)(v_w - m) = (1/Z) sum_{w != i} c_w (e^d_w - 1)(v_w - m),
-
-with 1/(1 + S) <= Z = sum c_w e^d_w <= 1 + S; docs/certificates.md has the proof, and the
-consequences for the change of a whole layer. Every base quantity in a row's bound is
-replaced by the largest value that the true one can have: weights by a factor, distances
-of values and slopes by an additive slop.
+docs/certificates.md, section 1, has the bound, its proof, and the consequences for a layer.
+Every base quantity in a row's bound is replaced by the largest value that the true one can
+have: weights by a factor, distances of values and slopes by an additive slop.
 """
 
 import dataclasses
@@ -27,7 +21,7 @@ from jaxtyping import Array, Float
 from bounds.lemma5.certificate.base_radius import RowRadius, mean_radius
 from bounds.lemma5.certificate.order import greatest, least, perhaps_above, times
 from bounds.lemma5.certificate.row_base import LayerBase
-from bounds.lemma5.certificate.scores.base import Inflation, ScoreRule
+from bounds.lemma5.certificate.scores import Inflation, ScoreRule
 from jax_models.model.pytree import pytree
 
 Numbers: TypeAlias = Float[Array, "..."]

@@ -27,14 +27,15 @@ from bounds.lemma5.certificate.mean_deviation import (
     mean_deviation,
     own_score_error,
 )
-from bounds.lemma5.certificate.moved_rows import MovedRows, read_inputs
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import greatest, least, resting_on, times
 from bounds.lemma5.certificate.pointwise import (
     BaseRows,
+    MovedRows,
     carry,
     carry_radius,
     carry_rounding,
+    read_inputs,
     row_norms,
 )
 from bounds.lemma5.certificate.row_base import (
@@ -44,7 +45,7 @@ from bounds.lemma5.certificate.row_base import (
     row_scale,
     slope_radius,
 )
-from bounds.lemma5.certificate.scores.base import (
+from bounds.lemma5.certificate.scores import (
     Inflation,
     KeysAtCentres,
     ScoreRule,

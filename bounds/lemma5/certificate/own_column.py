@@ -1,18 +1,13 @@
 """Columns of an attention matrix under a substitution: column i, the substituted, and others.
 
-A change is known by a centre and a radius around it. Column i is followed to its
-centre, all others by the sizes of their changes. The mean m, the spread and the weights
-of the *other* columns do not change when column i moves to its centre. Where column i
-is a row's top column, the one of largest weight, they are held by the base pass, the
-evaluation on the unchanged input; otherwise its weight t is at most 1/2, and
-m = b - t/(1-t) (v_i - b), with b the mean over all columns and v_i the value of column
-i, loses nothing. The others enter a row's bound through three sums over the columns: two
-products of an n x n matrix of the base pass, formed tile by tile, with sizes, and one
-with value sizes.
-
-The effect of row j's own query on its attended mean is a linear part and a rest. With the
-other columns' weights c, mean m and mean slope g, the query's change dq moves their mean
-by C dq to first order, C = sum c_w (v_w - m)(g_w - g)^T their covariance.
+Column i is followed to the centre of its change, all others by the sizes of theirs. The mean
+m, the spread and the weights of the *other* columns do not change when column i moves to its
+centre. Where column i is a row's top column, the one of largest weight, they are held by the
+base pass, the evaluation on the unchanged input; otherwise its weight is at most 1/2, and
+nothing is lost by subtraction. The others enter a row's bound through three sums over the
+columns: two products of an n x n matrix of the base pass, formed tile by tile, with sizes,
+and one with value sizes. A row's own query moves its attended mean by a linear part, C dq, C
+the covariance of values and slopes, and a rest: docs/certificates.md, section 4.
 """
 
 from typing import TypeAlias
@@ -22,7 +17,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from bounds.lemma5.certificate.mean_deviation import Roundoff, odds_change
-from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import (
     greatest,
@@ -31,6 +25,7 @@ from bounds.lemma5.certificate.order import (
     resting_on,
     surely_above,
 )
+from bounds.lemma5.certificate.pointwise import MovedRows, OwnMove
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
     RowSpread,
@@ -41,7 +36,7 @@ from bounds.lemma5.certificate.row_base import (
     row_weights,
     swap_rows,
 )
-from bounds.lemma5.certificate.scores.base import over_query_scale, rule_at
+from bounds.lemma5.certificate.scores import over_query_scale, rule_at
 from jax_models.model.attending import compute_scores, project, score_changes
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer

@@ -1,15 +1,12 @@
-"""Rows after attention: the centre's exact change, its rounding, and the radius around it.
+"""Changes of rows, and rows after attention: exact centre, its rounding, radius around it.
 
 Sections are parts of what a layer computes at one position after attention, corners the
 rows between them (`sections`); base rows are those of the unchanged input, and a change
 from them is known by a ball, a centre and a radius around it. A row's change goes through
-sections as a change, corner by corner, since every corner needs a radius. The radius
-around a centre is multiplied by a local Lipschitz constant. Locally the map is linear
-up to the neurons that may change side and the curvature of norms, so the constant is
-the norm of the Jacobian at a base row plus its variation on the way: a neuron u of
-slope s_u at the base has a slope within `slope_strays` of s_u wherever its input is
-within its spread of the centre, and a ReLU that cannot change side has a variation of
-0. docs/certificates.md has the proofs. Arrays broadcast over their leading axes.
+sections corner by corner, and the radius is multiplied by a local Lipschitz constant: the
+norm of the Jacobian at a base row plus its variation on the way, by neurons that may change
+side and the curvature of norms. docs/certificates.md has the proofs. Arrays broadcast over
+their leading axes.
 """
 
 import dataclasses
@@ -18,11 +15,14 @@ from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from bounds.influence.propagation.pointwise import RowBase
 from bounds.lemma5.certificate.base_radius import RowRadius
 from bounds.lemma5.certificate.norm_gain import (
+    Radii,
+    Rows,
+    norm_gain,
     norm_gains,
     norm_jacobian,
     norm_rounding,
@@ -41,10 +41,10 @@ from bounds.lemma5.certificate.sections import (
 )
 from bounds.numbers.norms import spectral_norms
 from bounds.numbers.rounding import term_roundoff
-from bounds.readings import pull
+from bounds.readings import norm_before, pull
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import pytree
-from jax_models.model.rows import linear
+from jax_models.model.rows import Norm, linear
 
 Sizes: TypeAlias = Float[Array, "..."]
 Constants: TypeAlias = dict[str, SectionConstants]
@@ -300,3 +300,78 @@ def _flips(
         for x, weight in weights.items()
     }
     return _along(flips, balls)
+
+
+Slots: TypeAlias = Int[Array, "substitutions"]
+Moves: TypeAlias = Float[Array, "substitutions width"]
+BySubstitution: TypeAlias = Float[Array, "substitutions"]
+
+
+@pytree
+class MovedRows:
+    """Centres and radii of the changes of all rows."""
+
+    position: Slots  # the substituted positions
+    centre: Float[Array, "tokens width substitutions"]
+    radius: Float[Array, "tokens substitutions"]
+
+    def take(self, at: Slots) -> tuple[Moves, BySubstitution]:
+        """Centre and radius of the change of row at[p], for each substitution p."""
+        slot = jnp.arange(self.radius.shape[1], dtype=jnp.int32)
+        # Integer indices on both sides of a slice put the substitutions first.
+        return self.centre[at, :, slot], self.radius[at, slot]
+
+    def substituted(self) -> "OwnMove":
+        """Centre and radius of the change of each substitution's own row."""
+        return OwnMove(self.position, *self.take(self.position))
+
+
+@pytree
+class OwnMove:
+    """Centre and radius of the change of the substituted row i, for each substitution."""
+
+    position: Slots
+    centre: Moves
+    radius: BySubstitution
+
+
+def read_inputs(
+    layer: Layer,
+    rows: Float[Array, "tokens width"],
+    moved: MovedRows,
+    base: Float[Array, "tokens"],
+) -> MovedRows:
+    """Changes of the rows that attention reads: `moved`, carried through a norm before it."""
+    norm = norm_before(layer)
+    if norm is None:
+        return moved
+    change = moved.centre.swapaxes(1, 2)
+    # Radii of the base input rows, shared by all substitutions.
+    base = base[:, None]
+    centre, radius = behind_norm(norm, rows[:, None], change, moved.radius, base)
+    return MovedRows(moved.position, centre.swapaxes(1, 2), radius)
+
+
+def behind_norm(
+    norm: Norm, rows: Rows, centre: Rows, radius: Radii, base: Radii
+) -> tuple[Rows, Radii]:
+    """Centre and radius of changes after a norm; `base` are the radii of the base `rows`."""
+    gain = norm_gain(norm, rows + centre, radius + base)
+    # A row that is not off at all stays so, even where the gain is unbounded; two outputs
+    # of a norm are at most 2 max|scale| sqrt(d) apart.
+    carried = least(times(gain, radius), 2 * norm.largest * rows.shape[-1] ** 0.5)
+    rounding = norm_rounding(norm, rows, centre, base)
+    return norm.change(rows, centre), carried + rounding
+
+
+@jax.jit
+def put_row(
+    moved: MovedRows, at: Slots, centre: Moves, radius: BySubstitution
+) -> MovedRows:
+    """`moved` with centre and radius of row at[p] replaced, for each substitution p."""
+    slot = jnp.arange(moved.radius.shape[1], dtype=jnp.int32)
+    return dataclasses.replace(
+        moved,
+        centre=moved.centre.at[at, :, slot].set(centre),
+        radius=moved.radius.at[at, slot].set(radius),
+    )

@@ -22,7 +22,7 @@ from bounds.lemma5.certificate.base_radius import (
 )
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.pointwise import RowNorms, row_norms
-from bounds.lemma5.certificate.scores.base import (
+from bounds.lemma5.certificate.scores import (
     ByRow,
     Inflation,
     Keys,

@@ -10,8 +10,11 @@ from bounds.lemma5.constants.closed_forms import (
     closed_form_bounds,
     evaluate_closed_forms,
 )
-from bounds.lemma5.constants.embeddings import EmbeddingNorms
-from bounds.lemma5.constants.model_constants import ModelConstants, read_constants
+from bounds.lemma5.constants.model_constants import (
+    EmbeddingNorms,
+    ModelConstants,
+    read_constants,
+)
 from bounds.lemma5.constants.row_form import NormConstants
 
 __all__ = [

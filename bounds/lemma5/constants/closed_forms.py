@@ -199,8 +199,7 @@ def closed_form_bounds(
     Args:
         model: A transformer with softmax attention in every layer.
         length: n >= 2.
-        query: j, the row that is read, negative ones counting from the end; by default
-            that of a classifier's head, else the last.
+        query: j, the row that is read, from either end; by default a head's, else the last.
         target: "activation" or "logits".
 
     Returns:
@@ -243,8 +242,7 @@ def evaluate_closed_forms(
         The closed forms after layer k.
 
     Raises:
-        InputError: There is no such row, layer or read-out, or too little memory for a
-            mask's recursion.
+        InputError: There is no such row, layer or read-out, or too little memory.
     """
     depth = len(constants.layers)
     layer = depth if layer is None else layer

@@ -142,16 +142,14 @@ def lipschitz_curve(
         num_inputs: Number of inputs at each length, where they are sampled.
         effort: How much is searched; the defaults of `estimate_lipschitz` if None.
         seed: Seed of the inputs and the searches.
-        query: Position whose output is looked at, negative ones counting from the end; by
-            default the row of a classifier's head, else the last.
+        query: Row that is read, from either end; by default a head's row, else the last.
         target: "activation" or "logits".
 
     Returns:
         A table with one row per n, and the fitted decay exponent.
 
     Raises:
-        InputError: The lengths do not increase, `effort` is no `Effort`, or as in
-            `estimate_lipschitz`.
+        InputError: Lengths do not increase, a bad `effort`, or as `estimate_lipschitz`.
     """
     lengths = check_lengths(lengths)
     if effort is not None and not isinstance(effort, Effort):

@@ -11,8 +11,11 @@ from bounds.restriction.closed_form.dyck import (
     dyck_threshold,
     one_layer_dyck_threshold,
 )
-from bounds.restriction.closed_form.route_alteration import alteration_route
-from bounds.restriction.closed_form.route_paper import Weight, paper_route
+from bounds.restriction.closed_form.reductions import (
+    Weight,
+    alteration_route,
+    paper_route,
+)
 from bounds.restriction.closed_form.route_switching import (
     SwitchingProof,
     SwitchingStep,

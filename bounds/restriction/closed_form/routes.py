@@ -22,8 +22,11 @@ from bounds.restriction.closed_form.dyck import (
     dyck_threshold,
     one_layer_dyck_threshold,
 )
-from bounds.restriction.closed_form.route_alteration import alteration_route
-from bounds.restriction.closed_form.route_paper import Weight, paper_route
+from bounds.restriction.closed_form.reductions import (
+    Weight,
+    alteration_route,
+    paper_route,
+)
 from bounds.restriction.closed_form.route_switching import (
     DIGITS,
     SwitchingStep,
@@ -140,8 +143,7 @@ def computable_length(
     Args:
         num_layers: L >= 1.
         num_heads: H >= 1 in each layer.
-        read_out: Whether the output is read at a further position without a symbol of
-            its own.
+        read_out: Whether the output is read at a further position without a symbol.
 
     Returns:
         The length, exact; for one layer and PARITY it is the largest there is.
@@ -169,8 +171,7 @@ def one_layer_parity_threshold(num_heads: int, *, read_out: bool = False) -> int
 
     Args:
         num_heads: H >= 1.
-        read_out: Whether the output is read at a further position without a symbol of
-            its own.
+        read_out: Whether the output is read at a further position without a symbol.
 
     Returns:
         The length, exact.

@@ -121,8 +121,7 @@ def rounding_width(bits: int, hidden_layers: int, preimages: Preimages) -> Bound
     Args:
         bits: r >= 1, so that there are 2^r outputs.
         hidden_layers: L >= 1.
-        preimages: Which outputs have at least two preimages on the grid of inputs; see
-            `two_preimages`.
+        preimages: Which outputs have two preimages on the grid; see `two_preimages`.
 
     Returns:
         A lower `Bound` on m.

@@ -23,7 +23,7 @@ from bounds.restriction import enclosed
 from bounds.restriction.analysis import PartialInput, analyse
 from bounds.restriction.checking import enclosure
 from bounds.restriction.enclosed import Enclosed, divided, enclose, mean
-from bounds.restriction.scores import score_rows
+from bounds.restriction.possible import score_rows
 from jax_models.model.rows import Gelu, Relu
 from tests.bounds.restriction.drawn_models import random_model
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bounds.lemma5.certificate import base_pass, one_row
 from bounds.lemma5.certificate.mean_deviation import Roundoff
-from bounds.lemma5.certificate.moved_rows import MovedRows
+from bounds.lemma5.certificate.pointwise import MovedRows
 from bounds.lemma5.certificate.row_base import prepare_rows, prepare_spread, take_rows
 from bounds.lemma5.certificate.sections import layer_constants
 from jax_models.model.transformer import apply_layer

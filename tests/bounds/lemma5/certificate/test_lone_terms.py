@@ -17,11 +17,12 @@ from bounds.lemma5.certificate.mean_deviation import (
     Roundoff,
     mean_deviation,
 )
-from bounds.lemma5.certificate.moved_rows import MovedRows, OwnMove
 from bounds.lemma5.certificate.one_row import heads_rounding, move_one_row
 from bounds.lemma5.certificate.own_column import other_columns, other_sums, see_column
 from bounds.lemma5.certificate.pointwise import (
     BaseRows,
+    MovedRows,
+    OwnMove,
     Rounding,
     carry_radius,
     row_norms,
@@ -33,9 +34,13 @@ from bounds.lemma5.certificate.row_base import (
     row_scale,
     take_rows,
 )
-from bounds.lemma5.certificate.scores.additive import AdditiveRule
-from bounds.lemma5.certificate.scores.base import Inflation, KeysAtCentres, rule_at
-from bounds.lemma5.certificate.scores.dot_product import DotProductRule
+from bounds.lemma5.certificate.scores import (
+    AdditiveRule,
+    DotProductRule,
+    Inflation,
+    KeysAtCentres,
+    rule_at,
+)
 from bounds.lemma5.certificate.sections import entering, layer_constants, sections
 from jax_models.model.scores import AdditiveScore
 from tests.bounds.lemma5.certificate.one_layer import (

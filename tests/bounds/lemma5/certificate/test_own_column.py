@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from bounds.lemma5.certificate.mean_deviation import inflate
-from bounds.lemma5.certificate.moved_rows import OwnMove
 from bounds.lemma5.certificate.own_column import see_column
+from bounds.lemma5.certificate.pointwise import OwnMove
 from bounds.lemma5.certificate.row_base import (
     RowTile,
     prepare_rows,
     prepare_spread,
     row_scale,
 )
-from bounds.lemma5.certificate.scores.base import rule_at
+from bounds.lemma5.certificate.scores import rule_at
 from bounds.lemma5.certificate.sections import layer_constants
 from tests.bounds.lemma5.certificate.one_layer import NO_ROUNDING, D, N, draw_layer
 from tests.bounds.lemma5.certificate.plain_lemma import PlainLayer, norm, softmax

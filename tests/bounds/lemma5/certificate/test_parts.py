@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bounds.influence.propagation.pointwise import RowBase
+from bounds.lemma5.certificate.base_pass import certified_norms
 from bounds.lemma5.certificate.base_radius import centred
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
@@ -24,7 +25,6 @@ from bounds.lemma5.certificate.norm_gain import (
     slope_strays,
     step_strays,
 )
-from bounds.lemma5.certificate.output import certified_norms
 from bounds.lemma5.certificate.pointwise import row_norms
 from bounds.lemma5.certificate.row_base import prepare_rows
 from bounds.lemma5.certificate.sections import layer_constants, section_constants

@@ -10,8 +10,8 @@ import pytest
 
 import jax_models as jm
 from bounds import closed_form_bounds
-from bounds.lemma5.constants import embeddings
-from bounds.lemma5.constants.embeddings import (
+from bounds.lemma5.constants import model_constants
+from bounds.lemma5.constants.model_constants import (
     largest_sum_in_closed_form,
     read_embeddings,
 )
@@ -74,10 +74,10 @@ def test_more_classes_than_are_told_apart_are_bounded_together(monkeypatch):
     """A residue is 0 or 1, whatever it is."""
     position = TERMS["one of three"]
     apart = largest_sum_in_closed_form(SYMBOLS, position, 1000, DTYPES[0])
-    monkeypatch.setattr(embeddings, "MOST_CLASSES", 5 * WIDTH)
+    monkeypatch.setattr(model_constants, "MOST_CLASSES", 5 * WIDTH)
     together = largest_sum_in_closed_form(SYMBOLS, position, 1000, DTYPES[0])
     assert together > apart
-    monkeypatch.setattr(embeddings, "LARGEST_EXACT", 1000)
+    monkeypatch.setattr(model_constants, "LARGEST_EXACT", 1000)
     beyond = largest_sum_in_closed_form(SYMBOLS, position, 1000, DTYPES[0])
     assert beyond == together
 
@@ -122,9 +122,9 @@ def test_norms_are_those_of_all_positions(name, monkeypatch):
     """In blocks the same, in closed form no smaller and little larger."""
     model = model_with(POSITIONS[name])
     whole = read_embeddings(model, 1000)
-    monkeypatch.setattr(embeddings, "_BLOCK", 7 * WIDTH)
+    monkeypatch.setattr(model_constants, "_BLOCK", 7 * WIDTH)
     blocks = read_embeddings(model, 1000)
-    monkeypatch.setattr(embeddings, "_MOST", 0)
+    monkeypatch.setattr(model_constants, "_MOST", 0)
     formula = read_embeddings(model, 1000)
     assert formula.distance == whole.distance
     for field in dataclasses.fields(whole):

@@ -7,13 +7,15 @@ import mpmath
 import pytest
 
 from bounds.numbers.interval import interval, rational, upper
-from bounds.restriction.closed_form.route_alteration import (
+from bounds.restriction.closed_form.reductions import (
     Alteration,
+    Weight,
     alteration_route,
     first_alteration,
+    giant,
     next_alteration,
+    paper_route,
 )
-from bounds.restriction.closed_form.route_paper import Weight, giant, paper_route
 from bounds.restriction.closed_form.tower import Tower, log2
 
 # C, H: c_1 and n_2 of two layers; c_1, lg m_2, lg c_2, lg n_3 of three.

@@ -7,7 +7,7 @@ import mpmath
 import pytest
 
 from bounds.numbers.interval import exp, interval, log, rational, upper
-from bounds.restriction.closed_form.route_paper import (
+from bounds.restriction.closed_form.reductions import (
     PaperReduction,
     Weight,
     best_paper_reduction,
@@ -158,12 +158,12 @@ def test_a_layer_is_an_exponential():
 @pytest.mark.parametrize("weight", Weight)
 def test_the_formula_beyond_integers_is_above_the_exact_one(weight):
     """At a c of 10^6 bits both can be evaluated: the giant's is larger, by little."""
-    from bounds.restriction.closed_form import route_paper
+    from bounds.restriction.closed_form import reductions
 
     c = Tower(0, 1 << 999_999)
     kept, free = interval(7) / 10, interval(1) / 2
-    exact, _ = route_paper._next_inputs(c, 3, free, kept, weight)
-    above = route_paper._giant_step(c, 3, free, 1 - kept, weight)
+    exact, _ = reductions._next_inputs(c, 3, free, kept, weight)
+    above = reductions._giant_step(c, 3, free, 1 - kept, weight)
     assert exact.level == above.level == 2
     assert exact <= above
     assert above.top - exact.top < 1e-9
