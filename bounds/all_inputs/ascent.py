@@ -10,6 +10,7 @@ classes of equal rows (`Universe`), then with all their substitutions at once.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import jax
@@ -18,13 +19,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.all_inputs.universe import (
-    AllInputs,
-    Attained,
-    Found,
-    Universe,
-    largest_on,
-)
+from bounds.all_inputs.universe import AllInputs, Attained, Found, Universe, largest_on
 from bounds.influence.compute import compute_influence
 from bounds.influence.methods.exhaustive import batch_size
 from bounds.influence.targets.change import read_target
@@ -44,6 +39,45 @@ RESTARTS, ROUNDS, STEPS = 8, 24, 60
 CANDIDATES = 64
 # Where every position costs a forward pass, so many of them are looked at on an input.
 EXHAUST_TO, POSITIONS = 256, 32
+
+
+def log_norm(change: Float[Array, "..."]) -> Float[Array, ""]:
+    """ln of the Euclidean norm of a change, -inf for 0, of finite slope everywhere."""
+    squares = (change * change).sum()
+    # The inner `where` keeps the slope of the logarithm finite where the change is 0.
+    some = squares > 0
+    return jnp.where(some, 0.5 * jnp.log(jnp.where(some, squares, 1)), -jnp.inf)
+
+
+def ascend(
+    gain: Callable[[Any], Float[Array, ""]],
+    advance: Callable[[Any, Any, Any], tuple[Any, Any]],
+    point: Any,
+    moments: Any,
+    steps: int,
+) -> tuple[Float[Array, ""], Any]:
+    """Largest gain of the points that `steps` of an ascent from `point` meet; its point."""
+
+    # `advance` makes the next point and moments of a point, the slope there and moments.
+    def step(state: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
+        point, moments, best = state
+        value, slope = jax.value_and_grad(gain)(point)
+        # Steps of Adam do not rise at each, so the best point on the way is kept: the first
+        # of equals and never a NaN.
+        keep = functools.partial(jnp.where, value > best[0])
+        best = jax.tree.map(keep, (value, point), best)
+        # Where the output does not move at all there is no slope to follow.
+        number = functools.partial(jnp.nan_to_num, posinf=0.0, neginf=0.0)
+        # Optax counts its steps in int32 and computes with them and floats.
+        with jax.numpy_dtype_promotion("standard"):
+            point, moments = advance(point, jax.tree.map(number, slope), moments)
+        return (point, moments, best), None
+
+    nothing = jnp.full((), -jnp.inf, jax.tree.leaves(point)[0].dtype)
+    first = (point, moments, (nothing, point))
+    # One more step, of which only the gain counts: that of the last point.
+    (*_, best), _ = jax.lax.scan(step, first, None, length=steps + 1)
+    return best
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target", "steps"))
@@ -75,36 +109,17 @@ def ascend_mixture(
     def gain(mixture: Float[Array, "tokens symbols"]) -> Float[Array, ""]:
         mixed = embed_mixture(mixture, model.embedding[symbols], encodings)
         rows = jnp.where(free[:, None], mixed, fixed)
-        change = run(rows.at[position].add(move)) - run(rows)
-        squares = (change * change).sum()
-        # Half the logarithm of the squares is ln of the norm. The inner `where` keeps the
-        # slope of the logarithm finite where the change is 0.
-        some = squares > 0
-        return jnp.where(some, 0.5 * jnp.log(jnp.where(some, squares, 1)), -jnp.inf)
+        return log_norm(run(rows.at[position].add(move)) - run(rows))
 
-    def step(state: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
-        mixture, moments, best = state
-        value, slope = jax.value_and_grad(gain)(mixture)
-        # Steps of Adam do not rise at each, so the best mixture on the way is kept.
-        better = value > best[0]
-        best = jax.tree.map(
-            lambda new, old: jnp.where(better, new, old), (value, mixture), best
-        )
-        slope = jnp.nan_to_num(slope, posinf=0.0, neginf=0.0)
+    def advance(mixture: Any, slope: Any, moments: Any) -> tuple[Any, Any]:
         # A step that all weights share is undone by the projection.
         slope = slope - slope.mean(axis=1, keepdims=True)
-        # Optax counts its steps in int32 and divides floats by integers.
-        with jax.numpy_dtype_promotion("standard"):
-            update: Any
-            update, moments = optimiser.update(-slope, moments, mixture)
-            mixture = jax.vmap(optax.projections.projection_simplex)(mixture + update)
-        return (mixture, moments, best), None
+        update, moments = optimiser.update(-slope, moments, mixture)
+        return jax.vmap(optax.projections.projection_simplex)(mixture + update), moments
 
     one_hot = (tokens[:, None] == symbols).astype(model.dtype)
     start = LEAN * one_hot + (1 - LEAN) / symbols.shape[0]
-    first = (start, optimiser.init(start), (jnp.full((), -jnp.inf, start.dtype), start))
-    (*_, best), _ = jax.lax.scan(step, first, None, length=steps + 1)
-    return best[1]
+    return ascend(gain, advance, start, optimiser.init(start), steps)[1]
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target", "batch"))

@@ -17,6 +17,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
+from bounds.all_inputs.ascent import ascend, log_norm
 from bounds.curves.inputs import InputSource, check_changeable, open_inputs
 from bounds.influence import compute_influence
 from bounds.influence.substitution import check_query
@@ -157,7 +158,7 @@ def ball_radius(model: Transformer, length: int) -> float:
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target", "steps"))
-def ascend(
+def ascend_in_ball(
     model: Transformer,
     rows: Rows,
     direction: Row,
@@ -177,43 +178,27 @@ def ascend(
     rate = 0.1 * radius / rows.shape[1] ** 0.5  # a tenth of a row at the radius
     to_ball = jax.vmap(optax.projections.projection_l2_ball, (0, None))
 
-    def log_gain(rows: Rows, direction: Row) -> Scalar:
+    def log_gain(point: tuple[Rows, Row]) -> Scalar:
+        rows, direction = point
         unit = direction / scaled_norm(direction)
         tangent = jnp.zeros_like(rows).at[position].set(unit)
         _, change = jax.jvp(
             lambda z: output_at(model, z, query, target), (rows,), (tangent,)
         )
-        squares = (change * change).sum()
-        some = squares > 0
-        return jnp.where(some, 0.5 * jnp.log(jnp.where(some, squares, 1)), -jnp.inf)
+        return log_norm(change)
 
-    def step(state: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
-        rows, direction, moments, best = state
-        gain, slopes = jax.value_and_grad(log_gain, argnums=(0, 1))(rows, direction)
-        wins = gain > best[0]  # the first of equals and never a NaN
-        best = tuple(
-            jnp.where(wins, a, b)
-            for a, b in zip((gain, rows, direction), best, strict=True)
-        )
-        # Where the output does not move at all there is no slope to follow.
-        slope, turn = (jnp.nan_to_num(x, posinf=0.0, neginf=0.0) for x in slopes)
-        # Optax counts its steps in int32 and raises floats to them.
-        with jax.numpy_dtype_promotion("standard"):
-            update: Any
-            update, moments = optimiser.update(-slope, moments, rows)
+    def advance(point: Any, slopes: Any, moments: Any) -> tuple[Any, Any]:
+        (rows, direction), (slope, turn) = point, slopes
+        update, moments = optimiser.update(-slope, moments, rows)
         moved = to_ball(rows + rate * update, radius)
         rows = jnp.where(free[:, None], moved, rows)
         # J^T J v / |J v|^2, of which the gradient is the part orthogonal to v.
         direction = direction + turn
-        return (rows, direction / scaled_norm(direction), moments, best), None
+        return (rows, direction / scaled_norm(direction)), moments
 
-    unit = direction / scaled_norm(direction)
-    nothing = jnp.full((), -jnp.inf, rows.dtype)
-    first = (rows, unit, optimiser.init(rows), (nothing, rows, unit))
-    # One more step, of which only the gain counts: that of the last point.
-    (*_, best), _ = jax.lax.scan(step, first, None, length=steps + 1)
-    gain, rows, direction = best
-    return jnp.exp(gain), rows, direction
+    first = (rows, direction / scaled_norm(direction))
+    gain, best = ascend(log_gain, advance, first, optimiser.init(rows), steps)
+    return jnp.exp(gain), *best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,7 +310,7 @@ class Searches:
             border *= radius / np.linalg.norm(border, axis=1, keepdims=True)
             rows = np.where(look.free[:, None], (rows + border) / 2, rows)
         direction = look.direction if look.direction.any() else look.direction + 1
-        value, _, _ = ascend(
+        value, _, _ = ascend_in_ball(
             self.model,
             jnp.asarray(rows, dtype),
             jnp.asarray(direction, dtype),
@@ -396,8 +381,7 @@ def estimate_lipschitz(
         restarts: Starting points of the ascent; 0 leaves it out.
         steps: Steps of the ascent from each.
         seed: Seed of the sampled inputs and of all that is random in the searches.
-        query: Position whose output is looked at, negative ones counting from the end; by
-            default the row of a classifier's head, else the last.
+        query: Row that is read, from either end; by default a head's row, else the last.
         target: "activation" or "logits".
         searches: Which searches to make; all by default.
 

@@ -14,7 +14,7 @@ import jax_models as jm
 from bounds.curves.inputs import GivenInputs
 from bounds.lemma5.lipschitz import Estimate, estimate_lipschitz
 from bounds.lemma5.lipschitz.jacobian import output_at
-from bounds.lemma5.lipschitz.searches import ascend, ball_radius
+from bounds.lemma5.lipschitz.searches import ascend_in_ball, ball_radius
 from bounds.numbers.bound import Bound, Sense
 from jax_models.model.transformer import embed, encode_positions
 from tests.architecture import small_model
@@ -215,7 +215,7 @@ HOW = {"query": QUERY, "target": "activation"}
 def ascent():
     free = jnp.arange(N) != FIXED
     start = (ROWS, jnp.ones(4), jnp.asarray(POSITION), free, jnp.asarray(RADIUS))
-    return ascend(MODEL, *start, steps=30, **HOW)
+    return ascend_in_ball(MODEL, *start, steps=30, **HOW)
 
 
 def block(rows):
