@@ -80,22 +80,22 @@ def naive_truth(formula, word):
                 return word[i - 1] == name
             case syntax.Constant(value):
                 return value
-            case syntax.Not(operand):
+            case syntax.Prefixed("not", operand):
                 return not holds(operand, i)
-            case syntax.And(left, right):
+            case syntax.Joined("and", left, right):
                 return holds(left, i) and holds(right, i)
-            case syntax.Or(left, right):
+            case syntax.Joined("or", left, right):
                 return holds(left, i) or holds(right, i)
-            case syntax.Previous(operand):
+            case syntax.Prefixed("P", operand):
                 return i >= 2 and holds(operand, i - 1)
-            case syntax.Next(operand):
+            case syntax.Prefixed("N", operand):
                 return i < len(word) and holds(operand, i + 1)
-            case syntax.Since(left, right):
+            case syntax.Joined("S", left, right):
                 return any(
                     holds(right, j) and all(holds(left, k) for k in range(j + 1, i + 1))
                     for j in range(1, i + 1)
                 )
-            case syntax.Until(left, right):
+            case syntax.Joined("U", left, right):
                 return any(
                     holds(right, j) and all(holds(left, k) for k in range(i, j))
                     for j in range(i, len(word) + 1)

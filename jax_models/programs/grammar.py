@@ -9,9 +9,10 @@ their own, so that nesting is bounded by memory alone.
 import bisect
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn, dataclass_transform
 
 from jax_models.errors import InputError
 
@@ -35,19 +36,20 @@ class Place:
         raise InputError(f"{self.subject}{self}: {message}")
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 class Tree:
-    """Base class of dataclasses that are nodes; fields, or tuples in them, hold nodes."""
+    """Base of frozen dataclasses that are nodes; fields, or tuples in them, hold nodes."""
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(frozen=True)(cls)
 
 
 def children(node: Any) -> tuple[Any, ...]:
     """Returns the nodes that a dataclass or a tuple holds, from left to right."""
-    found: list[Tree] = []
-    for value in node if isinstance(node, tuple) else vars(node).values():
-        if isinstance(value, Tree):
-            found.append(value)
-        elif isinstance(value, tuple):
-            found += children(value)
-    return tuple(found)
+    values = node if isinstance(node, tuple) else vars(node).values()
+    held = (one for one in values if isinstance(one, Tree | tuple))
+    parts = ((one,) if isinstance(one, Tree) else children(one) for one in held)
+    return tuple(itertools.chain.from_iterable(parts))
 
 
 def map_children(change: Callable[[Any], Any], node: Any) -> Any:
@@ -118,9 +120,12 @@ class Parser:
     words: ClassVar[Collection[str]]  # that are kinds of their own
     prefix: ClassVar[Mapping[str, Operator]]
     infix: ClassVar[Mapping[str, Operator]]
-    names: ClassVar[Mapping[str, str]]  # of kinds that their text does not name
-    missed: ClassVar[str]  # message of `found` where `what` was expected
     subject: ClassVar[str] = ""  # of the text; two lines or more are then counted
+    names: ClassVar[Mapping[str, str]] = {  # of kinds that their text does not name
+        "end": "the end",
+        "newline": "the end of the line",
+        "symbol": "the symbol {!r}",
+    }
 
     def __init__(self, text: str) -> None:
         """Begins at the first token."""
@@ -179,26 +184,19 @@ class Parser:
     def expect(self, what: str, *kinds: str, after: str = "") -> Token:
         """Takes the token ahead; an `InputError` unless it is of one of the kinds."""
         if self.next.kind not in kinds:
-            self.miss(what, after)
+            self.next.place.fail(f"found {self.found}{after}, expected {what}")
         return self.take()
-
-    def miss(self, what: str, after: str = "") -> NoReturn:
-        """Raises an `InputError` at the token ahead, in whose place `what` was expected."""
-        found = self.found + after
-        self.next.place.fail(self.missed.format(found=found, what=what))
 
     def run(self, rule: Rule) -> Any:
         """Returns the result of a rule; the rules that it yields are run on a stack."""
         stack, value = [rule], None
         while stack:
             try:
-                needed = stack[-1].send(value)
+                stack.append(stack[-1].send(value))
+                value = None
             except StopIteration as done:
                 stack.pop()
                 value = done.value
-            else:
-                stack.append(needed)
-                value = None
         return value
 
     def expression(self, least: int = 0) -> Rule:

@@ -23,6 +23,7 @@ from jax_models.programs.logic.syntax import (
     Term,
     all_of,
     any_of,
+    at_least_one,
     historically,
     implies,
 )
@@ -174,10 +175,10 @@ def odd_parity_by_halves(one: str = "1") -> Formula:
 
     Source: docs/logic.md, section 3.
     """
-    before = Term.of(Count("prefix", Previous(Symbol(one))))
-    rest = Term.of(Count("suffix", Symbol(one)))
-    halves = Count("prefix", before.equals(rest))
-    return Not(Term.of(halves).at_least(Term.of(1)))
+    before = Count("prefix", Previous(Symbol(one)))
+    rest = Count("suffix", Symbol(one))
+    halves = Count("prefix", Term(((1, before), (-1, rest))).is_zero())
+    return Not(at_least_one([(1, halves)], 0))
 
 
 def majority(one: str = "1", zero: str = "0") -> Formula:
@@ -189,5 +190,5 @@ def majority(one: str = "1", zero: str = "0") -> Formula:
 
     Source: docs/logic.md, section 3; `jax_models.languages.Majority`.
     """
-    ones, zeros = (Term.of(Count("prefix", Symbol(name))) for name in (one, zero))
-    return ones.more_than(zeros)
+    ones, zeros = (Count("prefix", Symbol(name)) for name in (one, zero))
+    return at_least_one([(1, ones), (-1, zeros)], 0)

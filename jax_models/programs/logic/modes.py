@@ -17,9 +17,9 @@ from jax_models.programs.logic.syntax import (
     Comparison,
     Count,
     Formula,
-    Next,
+    Joined,
+    Prefixed,
     Symbol,
-    Until,
 )
 
 Side = Literal["prefix", "suffix"]  # what a row sees, or counts: j <= i or j >= i
@@ -88,9 +88,9 @@ def require_expressible(
             case Symbol(name) if name not in alphabet:
                 known = " ".join(alphabet)
                 reason = f"the symbol {name!r} is not in the alphabet {known}"
-            case Next() if mode.future_only:
+            case Prefixed("N") if mode.future_only:
                 reason = "N (next) looks at a later position"
-            case Until() if mode.future_only:
+            case Joined("U") if mode.future_only:
                 reason = "U (until) looks at later positions"
             case Count(side="suffix") if mode.future_only:
                 reason = "#> counts later positions"

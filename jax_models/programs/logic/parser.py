@@ -1,12 +1,10 @@
 """Formulas from text, and as text that parses back to the same formula.
 
-Operators and their strengths are a table, by which formulas are read and printed. Every
-error is an `InputError` of one line that begins with the column. Printed, derived
-operators appear as what they stand for, except the equality of two terms. The text has
-the size of the tree, which may be exponentially more than the formula.
+Operators and their strengths are a table, by which formulas are read and printed. Printed,
+derived operators appear as what they stand for, except the equality of two terms. The text
+has the size of the tree, which may be exponentially more than the formula.
 
-Source:
-    docs/logic.md, section 1.
+Source: docs/logic.md, section 1.
 """
 
 import difflib
@@ -46,11 +44,7 @@ _CONSTANT_HINTS = {
     "T": "; T is the constant true",
     "F": f"; F is the constant false, eventually phi is written {ELSEWHERE['F']}",
 }
-WORDS = frozenset(
-    word for word in (*PREFIX, *INFIX, *CONSTANTS, *PREDICATES, "mod") if word.isalpha()
-)
-_NAMELESS = """, expected the name of a symbol after Q_; put other characters in quotes, \
-as in Q_'('"""
+WORDS = frozenset(filter(str.isalpha, (*PREFIX, *INFIX, *CONSTANTS, *PREDICATES)))
 _MISMATCHED: dict[type, str] = {
     FormulaNode: "found the number {found} outside a comparison, expected a formula{use}; "
     "compare it, as in {found} >= 1",
@@ -113,8 +107,7 @@ class _Parser(grammar.Parser):
         | (?P<elsewhere><=>|[=!]=|=>|&&?|\|\|?|[!~↔→∧∨¬⊤⊥])
         | (?P<mark><->|->|>=|<=|\#<|\#>|[][()+*<>=,-])
         | (?P<no_quoted>Q_')
-        | Q_(?P<no_name>(?s:.))
-        | (?P<no_symbol>Q_)
+        | Q_(?P<no_name>(?s:.)?)
         | (?P<no_count>\#)
         | (?P<no_integer>[0-9]+\w+)
         | (?P<no_word>(?s:.))""",
@@ -125,19 +118,17 @@ class _Parser(grammar.Parser):
         "the comparison down",
         "no_quoted": "found Q_' without a symbol and a closing quote, expected Q_'x'; "
         r"inside quotes write \' for a quote and \\ for a backslash",
-        "no_name": "found Q_ and then {token.text!r}" + _NAMELESS,
-        "no_symbol": "found Q_" + _NAMELESS,
+        "no_name": "found Q_ and then {token.text!r}, expected the name of a symbol after "
+        "Q_; put other characters in quotes, as in Q_'('",
         "no_count": "found '#', expected a count; write #<[phi] or #>[phi]",
         "no_integer": "found {token.shown!r}, expected an integer of digits alone; a "
         "product is written with *",
         "no_word": "found the character {token.text!r}, expected a formula's words and "
         "marks; a symbol is written Q_a, or Q_'x' in quotes",
     }
-    names: ClassVar = {"end": "the end", "symbol": "the symbol {!r}"}
     words = WORDS
     prefix = PREFIX
     infix = INFIX
-    missed = "found {found}, expected {what}"
     subject = "formula, "
 
     def __init__(self, text: str, alphabet: Sequence[str] | None) -> None:
@@ -146,17 +137,14 @@ class _Parser(grammar.Parser):
         self.places: dict[Formula | Count, Place] = {}
 
     def check(self, token: Token) -> Token:
-        word, is_word = token.shown, token.kind == "word"
-        if token.kind == "symbol":
-            # Without quotation marks and the backslashes between them.
-            return token._replace(text=re.sub(r"\\(.)|'", r"\1", token.text))
+        word = token.shown
         if token.kind in ("word", "elsewhere") and word in ELSEWHERE:
-            hint = f"; a symbol {word} is written Q_{word}" * is_word
+            hint = f"; a symbol {word} is written Q_{word}" * word.isalpha()
             token.place.fail(
                 f"found {word!r} of another notation, expected that of "
                 f"docs/logic.md; write {ELSEWHERE[word]}{hint}"
             )
-        if is_word:
+        if token.kind == "word":
             hint = _suggestion(token.text, WORDS)
             if not hint and self.text[token.stop :].lstrip().startswith("("):
                 token.place.fail(
@@ -167,66 +155,64 @@ class _Parser(grammar.Parser):
                 f"found the unknown word {word!r}, expected one of "
                 f"{' '.join(sorted(WORDS))}{hint or '; a symbol a is written Q_a'}"
             )
+        if token.kind == "symbol":
+            # Without quotation marks and the backslashes between them.
+            return token._replace(text=re.sub(r"\\(.)|'", r"\1", token.text))
         return super().check(token)
 
     def operator_after(self, operand: Operand) -> Operator | None:
-        token = self.next
-        if token.kind not in _AFTER_OPERANDS:
+        if self.next.kind not in _AFTER_OPERANDS:
             before = self._shown(operand)
-            word = token.kind if token.kind in WORDS else before
-            self.miss(
+            word = self.next.kind if self.next.kind in WORDS else before
+            self.expect(
                 "an operator between formulas or numbers, or a closing bracket; join two "
                 f"formulas with and, or, ->, <->, S, U, W, R{_CONSTANT_HINTS.get(word, '')}",
-                f" after {before}",
+                after=f" after {before}",
             )
         return super().operator_after(operand)
 
     def atom(self) -> Rule:
-        token = self.next
+        last = self.previous.text
+        token = self.expect(
+            "a formula or a number; write for instance Q_a or #<[Q_a] >= 1",
+            *("symbol", "integer", "(", *PREDICATES, *SIDES, *CONSTANTS),
+            after=f" after {last}" if last else " at the beginning",
+        )
         match token.kind:
             case "symbol":
-                value = self._symbol(self.take())
+                value, known = syntax.Symbol(token.text), self.alphabet
+                if known is not None and token.text not in known:
+                    hint = _suggestion(token.text, known)
+                    token.place.fail(
+                        f"found the symbol {token.text!r}, expected one of the alphabet "
+                        f"{' '.join(known)}{hint or '; add it, or correct the formula'}"
+                    )
             case "integer":
-                value = Term.of(int(self.take().text))
-            case "odd" | "even" | "mod":
-                self.take()
-                predicate = PREDICATES.get(token.kind) or self._modulo()
-                value = syntax.AtPosition(predicate)
-                if self.next.kind == "(":
-                    inside = yield self._enclosed("(")
-                    value = syntax.OfCount(predicate, self.require(inside, Count))
+                value = Term((), int(token.text))
             case "(":
-                value = (yield self._enclosed("(")).value
-            case "#<" | "#>":
-                self.take()
-                inside = yield self._enclosed("[", after=f" after {token.kind}")
-                counted = self.require(inside, FormulaNode)
-                value = Term.of(Count(SIDES[token.kind], counted))
+                value = (yield self._enclosed(token)).value
             case name if name in CONSTANTS:
-                value = CONSTANTS[self.take().kind]
-            case _:
-                last = self.previous.text
-                self.miss(
-                    "a formula or a number; write for instance Q_a or #<[Q_a] >= 1",
-                    f" after {last}" if last else " at the beginning",
+                value = CONSTANTS[name]
+            case name if name in SIDES:
+                inside = yield self._enclosed(
+                    self.expect("[", "[", after=f" after {name}")
                 )
+                count = Count(SIDES[name], self.require(inside, FormulaNode))
+                value = Term(((1, count),))
+            case name:
+                predicate = PREDICATES[name] or self._modulo()
+                value = syntax.AtPosition(predicate)
+                if opening := self.accept("("):
+                    inside = yield self._enclosed(opening)
+                    value = syntax.OfCount(predicate, self.require(inside, Count))
         return self._located(value, token)
 
-    def _symbol(self, token: Token) -> Formula:
-        name, known = token.text, self.alphabet
-        if known is not None and name not in known:
-            hint = _suggestion(name, known) or "; add it, or correct the formula"
-            token.place.fail(
-                f"found the symbol {name!r}, expected one of the alphabet "
-                f"{' '.join(known)}{hint}"
-            )
-        return syntax.Symbol(name)
-
-    def _enclosed(self, opening: str, after: str = "") -> Rule:
-        closing = ")" if opening == "(" else "]"
-        place = self.expect(opening, opening, after=after).place
+    def _enclosed(self, opening: Token) -> Rule:
+        closing = ")" if opening.kind == "(" else "]"
         inside = yield self.expression()
-        self.expect(f"{closing} to close the {opening} of {place}", closing)
+        self.expect(
+            f"{closing} to close the {opening.kind} of {opening.place}", closing
+        )
         return inside
 
     def _modulo(self) -> syntax.Predicate:
@@ -302,16 +288,12 @@ def _suggestion(word: str, known: Collection[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-_WORDS = {
-    operator.make: (word, operator)
-    for word, operator in (*INFIX.items(), *PREFIX.items())
-}
 _PREDICATES = {predicate: word for word, predicate in PREDICATES.items()}
 _SIDES = {side: mark for mark, side in SIDES.items()}
 _ATOM = 6
 
-# Text, or a formula and how tightly its place asks it to bind.
-Part = str | tuple[Formula, int]
+# Text, or a formula or count and how tightly its place asks it to bind.
+Part = str | tuple[Formula | Count, int]
 
 
 def format_formula(formula: Formula) -> str:
@@ -338,52 +320,47 @@ def format_formula(formula: Formula) -> str:
             written.append(part)
             continue
         strength, parts = _parts(part[0])
-        if strength < part[1]:
-            parts = ["(", *parts, ")"]
-        waiting += reversed(parts)
+        waiting += reversed(parts if strength >= part[1] else ["(", *parts, ")"])
     return "".join(written)
 
 
-def _parts(formula: Formula) -> tuple[int, list[Part]]:
+def _parts(formula: Formula | Count) -> tuple[int, list[Part]]:
     """Binding strength of a formula, and its text with sub-formulas to be written."""
     match formula:
-        case syntax.And(syntax.Comparison() as low, syntax.Comparison() as high) if (
-            high.terms == tuple((-factor, count) for factor, count in low.terms)
-            and low.constant + high.constant == 2
+        case syntax.Joined("and", syntax.Comparison(terms, constant)) if (
+            formula is Term(terms, constant - 1).is_zero()
         ):
-            return _ATOM, _comparison(low, "=")
-        case syntax.Joined():
-            word, operator = _WORDS[type(formula)]
-            strength, right = operator.strength, operator.right
-            left = strength + (right == strength)
-            return strength, [(formula.left, left), f" {word} ", (formula.right, right)]
-        case syntax.Prefixed():
-            word, operator = _WORDS[type(formula)]
-            return operator.right, [f"{word} ", (formula.operand, operator.right)]
+            return _ATOM, _comparison(terms, "=", 1 - constant)
+        case syntax.Joined(word, left, right):
+            strength, after = INFIX[word].strength, INFIX[word].right
+            before = strength + (after == strength)
+            return strength, [(left, before), f" {word} ", (right, after)]
+        case syntax.Prefixed(word, operand):
+            strength = PREFIX[word].right
+            return strength, [f"{word} ", (operand, strength)]
         case syntax.Symbol(name):
             quoted = "'" + re.sub(r"(['\\])", r"\\\1", name) + "'"
             return _ATOM, ["Q_" + (name if re.fullmatch(r"\w+", name) else quoted)]
         case syntax.Constant(value):
             return _ATOM, ["T" if value else "F"]
-        case syntax.Comparison():
-            return _ATOM, _comparison(formula, ">=")
+        case syntax.Comparison(terms, constant):
+            return _ATOM, _comparison(terms, ">=", 1 - constant)
+        case Count(side, operand):
+            return _ATOM, [_SIDES[side], "[", (operand, 0), "]"]
         case syntax.AtPosition(predicate) | syntax.OfCount(predicate):
             numbers = ",".join(map(str, (predicate.modulus, *predicate.residues)))
             word = _PREDICATES.get(predicate, f"mod({numbers})")
             if isinstance(formula, syntax.AtPosition):
                 return _ATOM, [word]
-            return _ATOM, [word, "(", *_count(formula.count), ")"]
+            return _ATOM, [word, "(", (formula.count, 0), ")"]
 
 
-def _count(count: Count) -> list[Part]:
-    return [_SIDES[count.side], "[", (count.operand, 0), "]"]
-
-
-def _comparison(comparison: syntax.Comparison, relation: str) -> list[Part]:
-    """Returns Σ λ_k C_k + c ≥ 1 as Σ λ_k C_k ≥ 1 − c."""
+def _comparison(
+    terms: Sequence[tuple[int, Count]], relation: str, right: int
+) -> list[Part]:
     parts: list[Part] = []
-    for factor, count in comparison.terms:
+    for factor, count in terms:
         sign = ("-" if factor < 0 else "+").center(3) if parts else "-" * (factor < 0)
         scale = f"{abs(factor)} * " if abs(factor) != 1 else ""
-        parts += [sign + scale, *_count(count)]
-    return [*parts, f" {relation} {1 - comparison.constant}"]
+        parts += [sign + scale, (count, 0)]
+    return [*parts, f" {relation} {right}"]

@@ -7,7 +7,7 @@ its size.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 import numpy as np
@@ -108,46 +108,6 @@ def check_symbols(formula: Formula, alphabet: Sequence[str]) -> None:
         )
 
 
-def _decide(
-    part: Formula | Count,
-    operands: Sequence[np.ndarray],
-    tokens: np.ndarray,
-    alphabet: Sequence[str],
-) -> Shaped[np.ndarray, "... tokens"]:
-    """Returns the values of `part` at every position, from those of its operands."""
-    match part:
-        case syntax.Symbol(name):
-            return tokens == alphabet.index(name)
-        case syntax.Constant(value):
-            return np.full(tokens.shape, value)
-        case syntax.Not():
-            return ~operands[0]
-        case syntax.And():
-            return operands[0] & operands[-1]
-        case syntax.Or():
-            return operands[0] | operands[-1]
-        case syntax.Previous():
-            return _previous(operands[0])
-        case syntax.Next():
-            return _previous(operands[0][..., ::-1])[..., ::-1]
-        case syntax.Since():
-            return _since(operands[0], operands[-1])
-        case syntax.Until():
-            return _since(operands[0][..., ::-1], operands[-1][..., ::-1])[..., ::-1]
-        case Count(side="prefix"):
-            return np.cumsum(operands[0], axis=-1, dtype=np.int64)
-        case Count():
-            return np.cumsum(operands[0][..., ::-1], -1, np.int64)[..., ::-1]
-        case syntax.Comparison(terms, constant):
-            return _at_least_one([k for k, _ in terms], operands, constant)
-        case syntax.AtPosition(predicate):
-            positions = np.arange(1, tokens.shape[-1] + 1)
-            return np.broadcast_to(predicate.holds(positions), tokens.shape)
-        case syntax.OfCount(predicate):
-            return predicate.holds(operands[0])
-    assert_never(part)
-
-
 def _previous(truth: np.ndarray) -> np.ndarray:
     moved = np.zeros_like(truth)
     moved[..., 1:] = truth[..., :-1]
@@ -164,6 +124,44 @@ def _since(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def _latest(truth: np.ndarray) -> np.ndarray:
     positions = np.arange(1, truth.shape[-1] + 1)
     return np.maximum.accumulate(np.where(truth, positions, 0), axis=-1)
+
+
+_FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
+    "not": np.logical_not,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "P": _previous,
+    "S": _since,
+    "prefix": lambda truth: np.cumsum(truth, axis=-1, dtype=np.int64),
+}
+# Operators that are others on the reversed string.
+_MIRRORED = {"N": "P", "U": "S", "suffix": "prefix"}
+
+
+def _decide(
+    part: Formula | Count,
+    operands: Sequence[np.ndarray],
+    tokens: np.ndarray,
+    alphabet: Sequence[str],
+) -> Shaped[np.ndarray, "... tokens"]:
+    """Returns the values of `part` at every position, from those of its operands."""
+    match part:
+        case syntax.Symbol(name):
+            return tokens == alphabet.index(name)
+        case syntax.Constant(value):
+            return np.full(tokens.shape, value)
+        case syntax.Prefixed(word) | syntax.Joined(word) | Count(word):
+            step = -1 if word in _MIRRORED else 1
+            decide = _FUNCTIONS[_MIRRORED.get(word, word)]
+            return decide(*(one[..., ::step] for one in operands))[..., ::step]
+        case syntax.Comparison(terms, constant):
+            return _at_least_one([k for k, _ in terms], operands, constant)
+        case syntax.AtPosition(predicate):
+            positions = np.arange(1, tokens.shape[-1] + 1)
+            return np.broadcast_to(predicate.holds(positions), tokens.shape)
+        case syntax.OfCount(predicate):
+            return predicate.holds(operands[0])
+    assert_never(part)
 
 
 def _at_least_one(

@@ -1,18 +1,16 @@
 """The syntax tree of temporal logic with counting, LTL[P,N,S,U,#;Mon], and derived operators.
 
-Nodes are *interned*: there is one object for each formula, so that equality is identity,
-a hash costs nothing, and what two formulas have in common is stored, evaluated and
-compiled once. A formula is a directed acyclic graph whose tree may be exponentially
-larger, and as deep as memory allows: nothing here recurses.
-
-A formula is read at the positions i = 1..n of a string w of n symbols
-(`semantics` evaluates it there); the string satisfies it if it holds at position n.
+Nodes are *interned*: there is one object for each formula, so that equality is identity
+and what two formulas have in common is stored, evaluated and compiled once. A formula is a
+directed acyclic graph whose tree may be exponentially larger, and as deep as memory allows:
+nothing here recurses. It is read at the positions i = 1..n of a string of n symbols.
 """
 
 import dataclasses
+import functools
 import operator
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
@@ -34,11 +32,6 @@ MOST_BITS = 13_000
 class Interned(type):
     """Metaclass of frozen dataclasses whose instances of equal fields are one object."""
 
-    def __init__(cls, *of: Any) -> None:
-        """Makes the class a dataclass."""
-        super().__init__(*of)
-        dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
-
     def __call__(cls: type[Made], *args: Any, **kwargs: Any) -> Made:
         """Returns the one instance with the given fields, made now if there is none."""
         new = type.__call__(cls, *args, **kwargs)
@@ -48,15 +41,18 @@ class Interned(type):
 class Node(metaclass=Interned):
     """Node of a formula: a formula, a count or a predicate."""
 
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+
     def __post_init__(self) -> None:
-        """Checks the fields that hold nodes."""
-        for name, part in vars(self).items():
-            wanted, noun = _HELD.get(name, (object, ""))
-            if not isinstance(part, wanted):
-                advice = "; compare it with a number" * isinstance(part, Count)
+        """Checks the fields."""
+        for name, value in vars(self).items():
+            is_right, noun = _FIELDS[name]
+            if not is_right(value):
+                of = vars(self).get("operator", type(self).__name__)
+                advice = "; compare it with a number" * isinstance(value, Count)
                 raise InputError(
-                    f"the {name} of {type(self).__name__} must be {noun}, got "
-                    f"{part!r}{advice}"
+                    f"the {name} of {of} must be {noun}, got {value!r}{advice}"
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -69,15 +65,13 @@ class Node(metaclass=Interned):
 def _shallow(value: Any, depth: int) -> str:
     if isinstance(value, tuple):
         return f"({''.join(_shallow(part, depth) + ', ' for part in value).strip()})"
-    if not isinstance(value, Node):
-        return repr(value)
-    if not depth:
-        return "..."
+    if not isinstance(value, Node) or not depth:
+        return "..." if isinstance(value, Node) else repr(value)
     inside = ", ".join(_shallow(part, depth - 1) for part in vars(value).values())
     return f"{type(value).__name__}({inside})"
 
 
-class FormulaNode(Tree, Node):
+class FormulaNode(Node, Tree):
     """A node that is true or false at a position."""
 
 
@@ -85,12 +79,6 @@ class Symbol(FormulaNode):
     """Q_a: the symbol at the position is a."""
 
     name: str
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise InputError(
-                f"a symbol is named by a string that is not empty, got {self.name!r}"
-            )
 
 
 class Constant(FormulaNode):
@@ -103,47 +91,30 @@ class Constant(FormulaNode):
 
 
 class Prefixed(FormulaNode):
-    """An operator before its operand."""
+    """An operator before its operand φ: not, P (i ≥ 2, φ at i − 1), N (i < n, φ at i + 1)."""
 
+    operator: Literal["not", "P", "N"]
     operand: "Formula"
 
 
 class Joined(FormulaNode):
-    """An operator between its operands."""
+    """An operator between its operands φ and ψ: and, or, S, U; S and U are non-strict.
 
+    φ S ψ: ψ at some j ≤ i, and φ at all k with j < k ≤ i; φ U ψ: ψ at some j ≥ i, and φ at
+    all k with i ≤ k < j.
+    """
+
+    operator: Literal["and", "or", "S", "U"]
     left: "Formula"
     right: "Formula"
 
 
-class Not(Prefixed):
-    """True where the operand is false."""
+Not, Previous, Next = (functools.partial(Prefixed, word) for word in ("not", "P", "N"))
+And, Or = (functools.partial(Joined, word) for word in ("and", "or"))
+Since, Until = (functools.partial(Joined, word) for word in ("S", "U"))
 
 
-class And(Joined):
-    """True where both operands are."""
-
-
-class Or(Joined):
-    """True where one operand is, or both."""
-
-
-class Previous(Prefixed):
-    """P φ: i ≥ 2 and φ at i − 1."""
-
-
-class Next(Prefixed):
-    """N φ: i < n and φ at i + 1."""
-
-
-class Since(Joined):
-    """φ S ψ: ψ at some j ≤ i, and φ at all k with j < k ≤ i (non-strict)."""
-
-
-class Until(Joined):
-    """φ U ψ: ψ at some j ≥ i, and φ at all k with i ≤ k < j (non-strict)."""
-
-
-class Count(Tree, Node):
+class Count(Node, Tree):
     """#<[φ] ("prefix") or #>[φ] ("suffix"): the number of j ≤ i, or j ≥ i, where φ.
 
     Both include the position i itself. A count is an integer, not a formula.
@@ -152,48 +123,73 @@ class Count(Tree, Node):
     side: Literal["prefix", "suffix"]
     operand: "Formula"
 
+
+class Term(Tree):
+    """Σ λ_k C_k + c for integers λ_k and c; equal counts C_k are collected in order.
+
+    Example:
+        >>> ones = Term(((1, Count("prefix", Symbol("1"))),))
+        >>> (2 * ones - ones).at_least(4)
+        Comparison(((1, Count('prefix', Symbol('1')),),), -3)
+    """
+
+    terms: tuple[tuple[int, Count], ...]
+    constant: int = 0
+
     def __post_init__(self) -> None:
-        if self.side not in ("prefix", "suffix"):
-            raise InputError(f"a count is of a prefix or a suffix, got {self.side!r}")
-        super().__post_init__()
+        factors: dict[Count, int] = {}
+        for factor, count in self.terms:
+            if not isinstance(count, Count):
+                raise InputError(f"a term of a comparison is a count, got {count!r}")
+            factors[count] = factors.get(count, 0) + _integer(factor)
+        terms = tuple((factor, count) for count, factor in factors.items() if factor)
+        vars(self).update(terms=terms, constant=_integer(self.constant))
+
+    def __add__(self, other: "Term") -> "Term":
+        return Term(self.terms + other.terms, self.constant + other.constant)
+
+    def __rmul__(self, factor: int) -> "Term":
+        terms = tuple((factor * one, count) for one, count in self.terms)
+        return Term(terms, factor * self.constant)
+
+    def __sub__(self, other: "Term") -> "Term":
+        return self + -1 * other
+
+    def at_least(self, least: int) -> "Formula":
+        """Returns self ≥ least; a `Constant` without any count."""
+        constant = self.constant + 1 - least
+        return (
+            Comparison(self.terms, constant) if self.terms else Constant(constant > 0)
+        )
+
+    def is_zero(self) -> "Formula":
+        """Returns self = 0, which is self ≥ 0 and −self ≥ 0."""
+        if not self.terms:
+            return Constant(self.constant == 0)
+        return And(self.at_least(0), (-1 * self).at_least(0))
 
 
 class Comparison(FormulaNode):
-    """Σ λ_k C_k + constant ≥ 1, for integers λ_k ≠ 0 and different counts C_k.
-
-    Equal counts are collected, in the order in which they first appear. At least one is
-    left: `at_least_one` makes a `Constant` of a comparison without any.
-    """
+    """Σ λ_k C_k + constant ≥ 1, with the terms of a `Term`, of which there is one."""
 
     terms: tuple[tuple[int, Count], ...]
     constant: int
 
     def __post_init__(self) -> None:
-        """Collects equal counts."""
-        terms = collect(self.terms)
-        if not terms:
+        term = Term(self.terms, self.constant)
+        if not term.terms:
             raise InputError(
                 "a comparison needs a count that does not cancel; at_least_one makes a "
                 "constant of one without"
             )
-        constant = _integer(self.constant)
-        longest = max(abs(number).bit_length() for number in (constant, *dict(terms)))
+        numbers = (term.constant, *dict(term.terms))
+        longest = max(abs(number).bit_length() for number in numbers)
         if longest > MOST_BITS:
             raise InputError(
                 f"a comparison has an integer of {longest} bits, more than {MOST_BITS}; "
                 "scale it down"
             )
-        vars(self).update(terms=terms, constant=constant)
-
-
-def collect(terms: Iterable[tuple[int, Count]]) -> tuple[tuple[int, Count], ...]:
-    """Returns terms with the factors of equal counts added, without factors of 0."""
-    factors: dict[Count, int] = {}
-    for factor, count in terms:
-        if not isinstance(count, Count):
-            raise InputError(f"a term of a comparison is a count, got {count!r}")
-        factors[count] = factors.get(count, 0) + _integer(factor)
-    return tuple((factor, count) for count, factor in factors.items() if factor)
+        vars(self).update(vars(term))
 
 
 def _integer(value: Any) -> int:
@@ -248,14 +244,20 @@ class OfCount(FormulaNode):
     count: Count
 
 
-# Types of the fields that hold nodes, and how messages name them.
-_HELD: dict[str, tuple[type, str]] = {
-    **dict.fromkeys(("operand", "left", "right"), (FormulaNode, "a formula")),
-    "predicate": (Predicate, "a Predicate"),
-    "count": (Count, "a Count"),
+# Tests of fields, and how messages name what is right.
+_FIELDS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "name": (lambda x: isinstance(x, str) and x, "a string that is not empty"),
+    "operator": ("not P N and or S U".split().__contains__, "an operator"),
+    "side": (("prefix", "suffix").__contains__, "'prefix' or 'suffix'"),
+    "predicate": (lambda x: isinstance(x, Predicate), "a Predicate"),
+    "count": (lambda x: isinstance(x, Count), "a Count"),
+    **dict.fromkeys(
+        ("operand", "left", "right"),
+        (lambda x: isinstance(x, FormulaNode), "a formula"),
+    ),
 }
 _Atom = Symbol | Constant | Comparison | AtPosition | OfCount
-Formula: TypeAlias = _Atom | Not | And | Or | Previous | Next | Since | Until
+Formula: TypeAlias = _Atom | Prefixed | Joined
 
 TRUE, FALSE = Constant(True), Constant(False)
 FIRST, LAST = Not(Previous(TRUE)), Not(Next(TRUE))
@@ -277,19 +279,8 @@ def always(operand: Formula) -> Formula:
     return Not(Until(TRUE, Not(operand)))
 
 
-def any_of(operands: Iterable[Formula]) -> Formula:
-    """Returns the disjunction of formulas as a tree of least depth; F for no formula."""
-    return _balanced(Or, operands, FALSE)
-
-
-def all_of(operands: Iterable[Formula]) -> Formula:
-    """Returns the conjunction of formulas as a tree of least depth; T for no formula."""
-    return _balanced(And, operands, TRUE)
-
-
-def _balanced(
-    join: type[And] | type[Or], operands: Iterable[Formula], none: Formula
-) -> Formula:
+def _balanced(join: Any, none: Formula, operands: Iterable[Formula]) -> Formula:
+    """Joins formulas to a tree of least depth; `none` without any."""
     level = list(operands) or [none]
     while len(level) > 1:
         pairs = [join(*level[k : k + 2]) for k in range(0, len(level) - 1, 2)]
@@ -297,62 +288,13 @@ def _balanced(
     return level[0]
 
 
+any_of = functools.partial(_balanced, Or, FALSE)
+all_of = functools.partial(_balanced, And, TRUE)
+
+
 def at_least_one(terms: Iterable[tuple[int, Count]], constant: int) -> Formula:
     """Returns the formula Σ λ_k C_k + constant ≥ 1; a `Constant` without any count."""
-    kept = collect(terms)
-    return Comparison(kept, constant) if kept else Constant(constant >= 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Term(Tree):
-    """Σ λ_k C_k + c, equal counts C_k collected.
-
-    Example:
-        >>> from jax_models.programs.logic.syntax import Symbol
-        >>> ones = Term.of(Count("prefix", Symbol("1")))
-        >>> (2 * ones - ones).at_least(Term.of(3))
-        Comparison(((1, Count('prefix', Symbol('1')),),), -2)
-    """
-
-    terms: tuple[tuple[int, Count], ...]
-    constant: int
-
-    def __post_init__(self) -> None:
-        vars(self).update(terms=collect(self.terms))
-
-    @staticmethod
-    def of(value: int | Count) -> "Term":
-        """Returns the term of an integer or a count."""
-        if isinstance(value, Count):
-            return Term(((1, value),), 0)
-        return Term((), value)
-
-    def __add__(self, other: "Term") -> "Term":
-        return Term(self.terms + other.terms, self.constant + other.constant)
-
-    def __rmul__(self, factor: int) -> "Term":
-        terms = tuple((factor * one, count) for one, count in self.terms)
-        return Term(terms, factor * self.constant)
-
-    def __sub__(self, other: "Term") -> "Term":
-        return self + -1 * other
-
-    def more_than(self, other: "Term") -> Formula:
-        """Returns self > other."""
-        difference = self - other
-        return at_least_one(difference.terms, difference.constant)
-
-    def at_least(self, other: "Term") -> Formula:
-        """Returns self ≥ other, which for integers is self + 1 > other."""
-        return (self + Term.of(1)).more_than(other)
-
-    def equals(self, other: "Term") -> Formula:
-        """Returns self = other: self − other ≥ 0 and other − self ≥ 0."""
-        difference = self - other
-        if not difference.terms:
-            return Constant(difference.constant == 0)
-        zero = Term.of(0)
-        return And(difference.at_least(zero), (-1 * difference).at_least(zero))
+    return Term(tuple(terms), constant).at_least(1)
 
 
 def product(left: Term, right: Term) -> Term | None:
@@ -363,7 +305,7 @@ def product(left: Term, right: Term) -> Term | None:
 
 
 CONSTANTS = {"T": TRUE, "F": FALSE, "first": FIRST, "last": LAST}
-PREDICATES = {"odd": ODD, "even": EVEN}  # and mod(m,r,s,...)
+PREDICATES = {"odd": ODD, "even": EVEN, "mod": None}  # of the numbers in mod(m,r,s)
 SIDES: dict[str, Literal["prefix", "suffix"]] = {"#<": "prefix", "#>": "suffix"}
 # A prefix operator stands anywhere; its operand binds as tightly as a prefix operator.
 PREFIX = {
@@ -385,11 +327,11 @@ INFIX = {
     "U": Operator(4, 4, Until, FormulaNode),
     "W": Operator(4, 4, lambda a, b: Or(Until(a, b), always(a)), FormulaNode),
     "R": Operator(4, 4, lambda a, b: Not(Until(Not(a), Not(b))), FormulaNode),
-    ">=": Operator(6, 7, Term.at_least, Term),
-    "<=": Operator(6, 7, lambda a, b: b.at_least(a), Term),
-    ">": Operator(6, 7, Term.more_than, Term),
-    "<": Operator(6, 7, lambda a, b: b.more_than(a), Term),
-    "=": Operator(6, 7, Term.equals, Term),
+    ">=": Operator(6, 7, lambda a, b: (a - b).at_least(0), Term),
+    "<=": Operator(6, 7, lambda a, b: (b - a).at_least(0), Term),
+    ">": Operator(6, 7, lambda a, b: (a - b).at_least(1), Term),
+    "<": Operator(6, 7, lambda a, b: (b - a).at_least(1), Term),
+    "=": Operator(6, 7, lambda a, b: (a - b).is_zero(), Term),
     "+": Operator(7, 8, operator.add, Term),
     "-": Operator(7, 8, operator.sub, Term),
     "*": Operator(8, 9, product, Term),

@@ -438,35 +438,33 @@ def plan_formula(
     return builder.finish(truth, truth[formula])
 
 
+_SIDES: dict[str, Side] = {"P": "prefix", "S": "prefix", "N": "suffix", "U": "suffix"}
+
+
 def _translate(
     builder: Builder,
     part: Formula,
     truth: Truth,
     flat: dict[Formula, tuple[Formula, ...]],
 ) -> int:
-    side = "suffix" if isinstance(part, syntax.Next | syntax.Until) else "prefix"
     match part:
         case syntax.Symbol(name):
             holds = [float(name == symbol) for symbol in builder.alphabet]
             return builder.coordinate(f"symbol {name}", symbols=holds)
         case syntax.Constant(value):
             return builder.coordinate("constant", constant=float(value))
-        case syntax.Not(operand):
+        case syntax.Prefixed("not", operand):
             return builder.negation(truth[operand])
-        case syntax.And() | syntax.Or():
+        case syntax.Prefixed(word, operand):
+            return neighbour(builder, _SIDES[word], truth[operand])
+        case syntax.Joined("and" | "or" as word):
             flat[part] = _flatten(part, flat)
-            operands = [truth[one] for one in flat[part]]
-            if isinstance(part, syntax.And):
-                return conjunction(builder, "and", operands)
-            return disjunction(builder, "or", operands)
-        case syntax.Previous(operand) | syntax.Next(operand):
-            return neighbour(builder, side, truth[operand])
-        case syntax.Since(syntax.Constant(True), right) | syntax.Until(
-            syntax.Constant(True), right
-        ):
-            return has_any(builder, side, truth[right])
-        case syntax.Since(left, right) | syntax.Until(left, right):
-            return since(builder, side, truth[left], truth[right])
+            join = conjunction if word == "and" else disjunction
+            return join(builder, word, [truth[one] for one in flat[part]])
+        case syntax.Joined(word, syntax.Constant(True), right):
+            return has_any(builder, _SIDES[word], truth[right])
+        case syntax.Joined(word, left, right):
+            return since(builder, _SIDES[word], truth[left], truth[right])
         case syntax.Comparison(terms, constant):
             counts: list[Term] = [(k, one.side, truth[one.operand]) for k, one in terms]
             return comparison(builder, counts, constant)
@@ -478,12 +476,12 @@ def _translate(
 
 
 def _flatten(
-    part: syntax.And | syntax.Or,
-    flat: Mapping[Formula, tuple[Formula, ...]],
+    part: syntax.Joined, flat: Mapping[Formula, tuple[Formula, ...]]
 ) -> tuple[Formula, ...]:
     """Different operands of nested equal connectives, or the two sides if too many."""
     sides = (part.left, part.right)
     joined: dict[Formula, None] = {}
     for side in sides:
-        joined |= dict.fromkeys(flat[side] if type(side) is type(part) else (side,))
+        alike = isinstance(side, syntax.Joined) and side.operator == part.operator
+        joined |= dict.fromkeys(flat[side] if alike else (side,))
     return tuple(joined if len(joined) <= MAX_CONJUNCTS else dict.fromkeys(sides))

@@ -14,15 +14,9 @@ import numpy as np
 
 from jax_models.arguments import check_alphabet, expect_strings
 from jax_models.errors import InputError
+from jax_models.model.mask import SIGHTS
 from jax_models.programs.rasp import syntax
-from jax_models.programs.rasp.syntax import (
-    BooleanType,
-    Expression,
-    IntegerType,
-    Operation,
-    SymbolType,
-    Type,
-)
+from jax_models.programs.rasp.syntax import Expression, Operation, Type
 
 # An integer type that is wider than that at a length is refused there: 64-bit integers.
 LARGEST = 2**62
@@ -38,6 +32,27 @@ class CheckedProgram:
     types: Mapping[Expression, Type]
 
 
+# What operators take and compute; those that take any type have a rule of their own.
+_OPERATORS: Mapping[str, tuple[type, Callable[..., np.ndarray]]] = {
+    "not": (syntax.BooleanType, np.logical_not),
+    "and": (syntax.BooleanType, lambda *parts: functools.reduce(np.logical_and, parts)),
+    "or": (syntax.BooleanType, lambda *parts: functools.reduce(np.logical_or, parts)),
+    "in": (syntax.SymbolType, lambda tested, *symbols: np.isin(tested, symbols)),
+    "if": (object, np.where),
+    "=": (object, np.equal),
+    "<": (syntax.IntegerType, np.less),
+    "<=": (syntax.IntegerType, np.less_equal),
+    ">": (syntax.IntegerType, np.greater),
+    ">=": (syntax.IntegerType, np.greater_equal),
+    "psum": (syntax.IntegerType, functools.partial(np.cumsum, axis=1, dtype=np.int64)),
+}
+_NOUNS = {
+    syntax.BooleanType: "Booleans",
+    syntax.IntegerType: "integers",
+    syntax.SymbolType: "symbols",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class _Checker:
     """Checks expressions by the types of `names`, and records theirs in `types`."""
@@ -46,10 +61,12 @@ class _Checker:
     types: dict[Expression, Type]
     in_lookup: bool = False  # in its predicate or value, where variables have an index
 
-    def find(self, node: Expression, *wanted: Any) -> Any:
-        """Type of an expression; `wanted` is the type required, and words for an error."""
+    def find(self, node: Expression, wanted: type = object, what: str = "") -> Any:
+        """Type of an expression, which has to be the one wanted by what takes it."""
         found = self.types[node] = self._find(node)
-        return _expect(node, found, *wanted) if wanted else found
+        if not isinstance(found, wanted):
+            node.place.fail(f"{what} takes {_NOUNS[wanted]}, and this is {_a(found)}")
+        return found
 
     def _find(self, node: Expression) -> Type:
         match node:
@@ -57,108 +74,87 @@ class _Checker:
                 what = "a lookup" if isinstance(node, syntax.Lookup) else "psum"
                 node.place.fail(f"{what} stands in a lookup; give it a name before")
             case syntax.Lookup():
-                return self._lookup(node)
-            case syntax.Variable():
-                return self._variable(node)
+                within = dataclasses.replace(self, in_lookup=True)
+                within.find(
+                    node.predicate, syntax.BooleanType, "the predicate of a lookup"
+                )
+                value = within.find(node.value)
+                if "i" in syntax.indices(node.value):
+                    node.value.place.fail(
+                        "the value of a lookup is taken at j: write its variables as x(j)"
+                    )
+                default = self.find(node.default)
+                return _joined(node, value, default, "the value and the default are")
+            case syntax.Variable(_, name, index):
+                if self.in_lookup and not index:
+                    node.place.fail(
+                        f"{name} stands in a lookup without an index: write {name}(i) or "
+                        f"{name}(j)"
+                    )
+                if index and not self.in_lookup:
+                    node.place.fail(
+                        f"{name}({index}) has an index outside the predicate and the "
+                        f"value of a lookup: write {name}"
+                    )
+                if name not in self.names:
+                    node.place.fail(
+                        f"the name {name!r} is not defined before it is used; known are "
+                        f"{', '.join(self.names)}"
+                    )
+                return self.names[name]
             case syntax.Constant():
                 return node.type
             case syntax.Sum(terms=terms):
-                wanted = (IntegerType, "a sum takes integers")
-                found = [factor * self.find(term, *wanted) for factor, term in terms]
+                takes = (syntax.IntegerType, "a sum")
+                found = [factor * self.find(term, *takes) for factor, term in terms]
                 return functools.reduce(operator.add, found)
-            case Operation(_, "if", (condition, first, second)):
-                self.find(condition, BooleanType, "'if' takes Booleans")
-                return _joined(node, self.find(first), self.find(second), "two values")
-            case Operation(_, "psum", (operand,)):
-                found = self.find(operand, IntegerType, "psum takes integers")
-                if found.low.slope or found.high.slope:
-                    operand.place.fail(
-                        "psum takes integers of a range that does not grow with the "
-                        f"length, and this is {_a(found)}"
-                    )
-                return syntax.prefix_summed(found)
-            case Operation(_, "in", (operand, *symbols)):
-                of = self.find(operand, SymbolType, "'in {...}' tests a symbol")
-                for symbol in symbols:
-                    _require_possible(node, symbol, of)
-            case Operation(_, "not" | "and" | "or" as name, operands):
-                for operand in operands:
-                    self.find(operand, BooleanType, f"'{name}' takes Booleans")
-            case Operation(operands=operands):
-                _check_compared(node, *map(self.find, operands))
-        return BooleanType()
-
-    def _lookup(self, node: syntax.Lookup) -> Type:
-        within = dataclasses.replace(self, in_lookup=True)
-        wants = "'the predicate of a lookup' takes Booleans"
-        within.find(node.predicate, BooleanType, wants)
-        value = within.find(node.value)
-        if "i" in syntax.indices(node.value):
-            node.value.place.fail(
-                "the value of a lookup is taken at j: write its variables as x(j)"
-            )
-        return _joined(node, value, self.find(node.default), "value and the default")
-
-    def _variable(self, node: syntax.Variable) -> Type:
-        name = node.name
-        if self.in_lookup and not node.index:
-            node.place.fail(
-                f"{name} stands in a lookup without an index: write {name}(i) or {name}(j)"
-            )
-        if node.index and not self.in_lookup:
-            node.place.fail(
-                f"{name}({node.index}) has an index outside the predicate and the value "
-                f"of a lookup: write {name}"
-            )
-        if name not in self.names:
-            node.place.fail(
-                f"the name {name!r} is not defined before it is used; known are "
-                f"{', '.join(self.names)}"
-            )
-        return self.names[name]
-
-
-def _expect(node: Expression, found: Type, wanted: type[Type], wants: str) -> Any:
-    """`found` if it is of the type wanted, else an error; a Boolean is an integer too."""
-    if not isinstance(found, wanted):
-        node.place.fail(f"{wants}, and this is {_a(found)}")
-    return found
-
-
-def _check_compared(node: Operation, left: Type, right: Type) -> None:
-    if node.operator != "=" or type(left) is IntegerType:
-        for side, found in zip(node.operands, (left, right), strict=True):
-            _expect(side, found, IntegerType, f"'{node.operator}' takes integers")
-    elif isinstance(left, SymbolType) or type(right) is not IntegerType:
-        if type(left) is not type(right):
-            node.place.fail(f"'=' compares {_a(left)} with {_a(right)}")
-        for side, other in zip(node.operands, (right, left), strict=True):
-            if isinstance(side, syntax.Constant):
-                _require_possible(side, side, other)
+            case Operation(_, "if", (condition, *others)):
+                self.find(condition, syntax.BooleanType, "'if'")
+                one, other = map(self.find, others)
+                return _joined(node, one, other, "the two values are")
+            case Operation(_, "=", (left, right)):
+                types = self.find(left), self.find(right)
+                _joined(node, *types, "'=' compares")
+                _require_possible(types[0], right)
+                _require_possible(types[1], left)
+            case Operation(_, name, operands):
+                takes = (_OPERATORS[name][0], f"'{name}'")
+                found = [self.find(operand, *takes) for operand in operands]
+                _require_possible(found[0], *operands[1:])
+                if name == "psum":
+                    if found[0].low.slope or found[0].high.slope:
+                        operands[0].place.fail(
+                            "psum takes integers of a range that does not grow with the "
+                            f"length, and this is {_a(found[0])}"
+                        )
+                    return syntax.prefix_summed(found[0])
+        return syntax.BooleanType()
 
 
 def _a(found: Type) -> str:
-    return ("an " if type(found) is IntegerType else "a ") + str(found)
+    return ("an " if type(found) is syntax.IntegerType else "a ") + str(found)
 
 
-def _require_possible(node: Expression, symbol: Any, of: Type) -> None:
-    """Raises an error unless a constant, if it is a symbol, can be of the type `of`."""
-    if isinstance(of, SymbolType) and symbol.value not in of.symbols:
-        node.place.fail(
-            f"the symbol {symbol.value!r} never stands here; this is {_a(of)}"
-        )
+def _require_possible(of: Type, *nodes: Expression) -> None:
+    """Raises an error at a constant symbol that can be no value of the type `of`."""
+    for node in nodes:
+        if isinstance(node, syntax.Constant) and isinstance(of, syntax.SymbolType):
+            if node.value not in of.symbols:
+                node.place.fail(
+                    f"the symbol {node.value!r} never stands here; this is {_a(of)}"
+                )
 
 
 def _joined(node: Expression, one: Type, other: Type, what: str) -> Type:
     """Type of a value of type `one` or `other`; an error unless these can be joined."""
     match one, other:
-        case SymbolType(), SymbolType():
-            return SymbolType(tuple(dict.fromkeys(one.symbols + other.symbols)))
-        case BooleanType(), BooleanType():
+        case syntax.SymbolType(), syntax.SymbolType():
+            return syntax.SymbolType(tuple(dict.fromkeys(one.symbols + other.symbols)))
+        case syntax.BooleanType(), syntax.BooleanType():
             return one
-        case IntegerType(), IntegerType():
+        case syntax.IntegerType(), syntax.IntegerType():
             return syntax.joined(one, other)
-    node.place.fail(f"the {what} are {_a(one)} and {_a(other)}")
+    node.place.fail(f"{what} {_a(one)} and {_a(other)}")
 
 
 def check_program(text: str, alphabet: str | Sequence[str]) -> CheckedProgram:
@@ -179,7 +175,10 @@ def check_program(text: str, alphabet: str | Sequence[str]) -> CheckedProgram:
     """
     symbols = check_alphabet(alphabet)
     program = syntax.parse_program(text)
-    names = {syntax.POSITION: syntax.POSITIONS, syntax.INPUT: SymbolType(symbols)}
+    names = {
+        syntax.POSITION: syntax.POSITIONS,
+        syntax.INPUT: syntax.SymbolType(symbols),
+    }
     checker = _Checker(names, {})
     definitions: dict[str, Expression] = {}
     for variable, expression in program.definitions:
@@ -193,19 +192,7 @@ def check_program(text: str, alphabet: str | Sequence[str]) -> CheckedProgram:
     return CheckedProgram(symbols, definitions, program.result, checker.types)
 
 
-_FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
-    "not": np.logical_not,
-    "and": lambda *parts: functools.reduce(np.logical_and, parts),
-    "or": lambda *parts: functools.reduce(np.logical_or, parts),
-    "in": lambda tested, *symbols: np.isin(tested, symbols),
-    "if": np.where,
-    "=": np.equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-}
-_VISIBLE = {mask: _FUNCTIONS[relation] for relation, mask in syntax.MASKS.items()}
+Vectors = dict[str, np.ndarray]
 
 
 def evaluate_program(program: CheckedProgram, tokens: Any) -> np.ndarray:
@@ -230,10 +217,11 @@ def evaluate_program(program: CheckedProgram, tokens: Any) -> np.ndarray:
         )
     length = ids.shape[-1]
     for node, found in program.types.items():
-        if isinstance(found, IntegerType) and found.magnitude(length) > LARGEST:
+        ends = (found.low, found.high) if isinstance(found, syntax.IntegerType) else ()
+        most = max((abs(end(length)) for end in ends), default=0)
+        if most > LARGEST:
             node.place.fail(
-                f"at n = {length} this may reach {found.magnitude(length)}, beyond "
-                "64-bit integers"
+                f"at n = {length} this may reach {most}, beyond 64-bit integers"
             )
     symbols = np.array(program.alphabet)[np.atleast_2d(ids)]
     vectors = {
@@ -241,30 +229,27 @@ def evaluate_program(program: CheckedProgram, tokens: Any) -> np.ndarray:
         syntax.POSITION: np.broadcast_to(np.arange(1, length + 1), symbols.shape),
     }
     for name, expression in program.definitions.items():
-        value = _evaluate(expression, vectors, {})
-        vectors[name] = np.broadcast_to(value, symbols.shape)
+        vectors[name] = _vector(expression, vectors)
     return vectors[program.result.name].reshape(ids.shape)
 
 
-Vectors = dict[str, np.ndarray]
+def _vector(node: Expression, vectors: Vectors) -> np.ndarray:
+    """Values [c, n] of an expression outside the predicates of lookups."""
+    return np.broadcast_to(_evaluate(node, vectors, {}), vectors[syntax.INPUT].shape)
 
 
 def _evaluate(node: Expression, vectors: Vectors, at_row: Vectors) -> np.ndarray:
-    """Values of an expression [c, n]; in a lookup `at_row` has the variables at i [c, 1]."""
-
-    def of(part: Expression) -> np.ndarray:
-        return _evaluate(part, vectors, at_row)
-
+    """Values that broadcast to [c, n]; in a predicate `at_row` has those at i [c, 1]."""
+    of = lambda part: _evaluate(part, vectors, at_row)
     match node:
         case syntax.Variable(_, name, index):
             return at_row[name] if index == "i" else vectors[name]
         case syntax.Constant(value=value):
             return np.array([[value]])
         case Operation(_, "psum", (operand,)):
-            summed = np.broadcast_to(of(operand), vectors[syntax.INPUT].shape)
-            return np.cumsum(summed, axis=1, dtype=np.int64)
+            return _OPERATORS["psum"][1](_vector(operand, vectors))
         case Operation(_, name, operands):
-            return _FUNCTIONS[name](*map(of, operands))
+            return _OPERATORS[name][1](*map(of, operands))
         case syntax.Sum(terms=terms):
             # The product of an integer and a Boolean is an integer.
             parts = [factor * of(term) for factor, term in terms]
@@ -274,20 +259,15 @@ def _evaluate(node: Expression, vectors: Vectors, at_row: Vectors) -> np.ndarray
 
 
 def _look_up(node: syntax.Lookup, vectors: Vectors) -> np.ndarray:
-    shape = vectors[syntax.INPUT].shape
-    strings, length = np.arange(shape[0]), shape[1]
-    values = np.broadcast_to(_evaluate(node.value, vectors, {}), shape)
-    default = np.broadcast_to(_evaluate(node.default, vectors, {}), shape)
-    places = np.arange(length)
-    order = places + 1 if node.side == "right" else length - places
+    values, default = _vector(node.value, vectors), _vector(node.default, vectors)
+    strings, places = map(np.arange, values.shape)
+    order = places + 1 if node.side == "right" else values.shape[1] - places
     rows = []
-    for i in range(length):
+    for i in range(values.shape[1]):
         at_row = {name: vector[:, i : i + 1] for name, vector in vectors.items()}
-        allowed = np.broadcast_to(_evaluate(node.predicate, vectors, at_row), shape)
-        if node.mask != "none":
-            allowed = allowed & _VISIBLE[node.mask](places, i)
-        found = (allowed * order).argmax(axis=1)
-        rows.append(
-            np.where(allowed.any(axis=1), values[strings, found], default[:, i])
-        )
+        seen = np.asarray(SIGHTS[node.mask].visible(places[i : i + 1], places))
+        allowed = seen & _evaluate(node.predicate, vectors, at_row)
+        ranks = np.broadcast_to(allowed * order, values.shape)
+        found = values[strings, ranks.argmax(axis=1)]
+        rows.append(np.where(ranks.any(axis=1), found, default[:, i]))
     return np.stack(rows, axis=1)

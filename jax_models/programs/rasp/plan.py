@@ -23,7 +23,6 @@ from jax_models.programs.rasp.syntax import IntegerType
 Polynomial = tuple[int, ...]  # p_0 + p_1 n + p_2 n^2 + ...
 
 
-@dataclasses.dataclass(frozen=True)
 class AffineForm(Tree):
     """constant + sum of coefficient times coordinate; equal forms compare equal."""
 

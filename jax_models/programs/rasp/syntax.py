@@ -1,18 +1,15 @@
 """The syntax tree of an S-RASP-like program and its parser: sequences made of sequences.
 
 A program is a list of definitions, each of a vector over positions, and the name of the
-one that it returns. Vectors are Boolean, integer or of symbols. Trees that differ in
-places of the text alone are equal.
+one that it returns. Trees that differ in places of the text alone are equal.
 
-Source:
-    Yang, Strobl, Chiang and Angluin, Simulating Hard Attention Using Soft Attention;
-    docs/rasp.md, section 1.
+Source: docs/rasp.md, section 1.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, dataclass_transform
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
 from jax_models.arguments import expect_kind
 from jax_models.model.mask import Mask
@@ -55,10 +52,7 @@ class Linear:
 
 @dataclasses.dataclass(frozen=True)
 class IntegerType:
-    """Integers between two linear functions of the length n, for every n >= 1.
-
-    Sums and multiples are the ranges of sums and multiples.
-    """
+    """Integers between two linear functions of the length n, for every n >= 1."""
 
     low: Linear
     high: Linear
@@ -72,10 +66,6 @@ class IntegerType:
 
     def __str__(self) -> str:
         return f"integer from {self.low} to {self.high}"
-
-    def magnitude(self, length: int) -> int:
-        """The largest absolute value at a length."""
-        return max(abs(self.low(length)), abs(self.high(length)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,15 +117,10 @@ def prefix_summed(of: IntegerType) -> IntegerType:
     return joined(of, most)
 
 
-@dataclass_transform(frozen_default=True)
-@dataclasses.dataclass(frozen=True)
 class Node(grammar.Tree):
-    """A node with its place in the text; a subclass is a frozen dataclass."""
+    """A node with its place in the text."""
 
     place: Place = dataclasses.field(compare=False, repr=False)
-
-    def __init_subclass__(cls) -> None:
-        dataclasses.dataclass(frozen=True)(cls)
 
 
 class Variable(Node):
@@ -200,6 +185,13 @@ def indices(node: Expression) -> frozenset[str]:
 # The tree is walked by recursion, and Python's stack has a thousand frames.
 MOST_NESTED = 50
 _FACTOR = 7  # strength of what no operator enters
+_HEADS: Mapping[str, Any] = {"psum": None, "right_j": "right", "left_j": "left"}
+# Value and type of a constant, by the kind of its token.
+_CONSTANTS: Mapping[str, Callable[[str], tuple[Any, Type]]] = {
+    "integer": lambda text: (int(text), exactly(int(text))),
+    "symbol": lambda text: (text, SymbolType((text,))),
+    **dict.fromkeys(("true", "false"), lambda text: (text == "true", BooleanType())),
+}
 
 
 class _Parser(grammar.Parser):
@@ -227,11 +219,11 @@ class _Parser(grammar.Parser):
     words = frozenset(
         "and or not if then else true false pos in psum right_j left_j return i j".split()
     )
-    names: ClassVar = {
-        "end": "the end of the program",
-        "newline": "the end of the line",
+    prefix: ClassVar = {
+        "if": Operator(0, 0),
+        "not": Operator(3, 3),
+        "-": Operator(5, 6),
     }
-    prefix: ClassVar = {"not": Operator(3, 3), "-": Operator(5, 6)}
     infix: ClassVar = {
         "or": Operator(1, 2),
         "and": Operator(2, 3),
@@ -241,8 +233,7 @@ class _Parser(grammar.Parser):
         **dict.fromkeys(("+", "-"), Operator(5, 6)),
         "*": Operator(6, _FACTOR, alone=True),
     }
-    missed = "expected {what}, found {found}"
-    _depth = 0  # of the rule that is read
+    _depth = 0  # of the expression that is read
 
     def split(self) -> Iterator[Token]:
         # All words are checked before the grammar is; a line goes on in open brackets.
@@ -259,11 +250,9 @@ class _Parser(grammar.Parser):
         while self._after_ends() not in ("return", "end"):
             name = self.expect("a new name or 'return'", "word")
             self.expect(f"'=' after the name {name.text!r}", "=")
-            expression = self.run(self._whole())
-            after = (
-                "an operator, or ';' or the end of the line after the definition of "
-            )
-            self.expect(f"{after}{name.text!r}", ";", "newline", "end")
+            after = f"the end of the line after the definition of {name.text!r}"
+            ends = (f"an operator, or ';' or {after}", ";", "newline", "end")
+            expression = self.run(self._nested(0, *ends))
             definitions.append((Variable(name.place, name.text), expression))
         if not self.accept("return"):
             self.next.place.fail(
@@ -279,83 +268,56 @@ class _Parser(grammar.Parser):
             pass
         return self.next.kind
 
-    def _nested(self, rule: Rule) -> Rule:
+    def _nested(self, least: int = 0, what: str = "", *kinds: str) -> Rule:
+        """Reads an expression in another one, and the token expected after it, if any."""
         self._depth += 1
         if self._depth > MOST_NESTED:
             self.next.place.fail(
                 "the expression is nested too deep here; give a part of it a name of its "
                 "own"
             )
-        found = yield rule
+        found = yield self.expression(least)
         self._depth -= 1
-        return found
-
-    def _whole(self) -> Rule:
-        return self._nested(self._conditional())
-
-    def _conditional(self) -> Rule:
-        if not (token := self.accept("if")):
-            return (yield self.expression()).value
-        condition = yield self._whole()
-        self.expect("'then' after the condition", "then")
-        first = yield self._whole()
-        self.expect("'else' after the first value", "else")
-        operands = (condition, first, (yield self._whole()))
-        return Operation(token.place, "if", operands)
+        if kinds:
+            self.expect(what, *kinds)
+        return found.value
 
     def atom(self) -> Rule:
-        token = self.next
+        token = self.expect("a value", *_CONSTANTS, "word", "pos", "in", "(", *_HEADS)
         match token.kind:
             case "word" | "pos" | "in":
-                value = Variable(self.take().place, token.text, self._index(token))
-            case "integer" | "symbol" | "true" | "false":
-                value = _constant(self.take())
+                if not self.accept("("):
+                    return Variable(token.place, token.text)
+                index: Any = self.expect(
+                    f"i or j in {token.text}(...); there are no functions but psum, right_j "
+                    "and left_j",
+                    *("i", "j"),
+                ).kind
+                self.expect("')' after the index", ")")
+                return Variable(token.place, token.text, index)
             case "(":
-                self.take()
-                value = yield self._whole()
-                self.expect("an operator or ')'", ")")
-            case "psum":
-                value = yield self._nested(self._prefix_sum())
-            case "right_j" | "left_j":
-                value = yield self._nested(self._lookup())
-            case _:
-                self.miss("a value")
-        return value
-
-    def _index(self, name: Token) -> Any:
-        if not self.accept("("):
-            return ""
-        functions = "; there are no functions but psum, right_j and left_j"
-        index = self.expect(f"i or j in {name.text}(...)", "i", "j", after=functions)
-        self.expect("')' after the index", ")")
-        return index.kind
-
-    def _prefix_sum(self) -> Rule:
-        place = self.take().place
-        self.expect("'[' after psum", "[")
-        if self._mask() != "future":
-            place.fail("a prefix sum is over j<=i alone: write psum[j<=i]")
-        self.expect("']' after j<=i", "]")
-        summed = yield self.expression(_FACTOR)
-        return Operation(place, "psum", (summed.value,))
-
-    def _lookup(self) -> Rule:
-        word = self.take()
-        self.expect(f"'[' after {word.text}", "[")
+                return (yield self._nested(0, "an operator or ')'", ")"))
+            case kind if kind in _CONSTANTS:
+                return Constant(token.place, *_CONSTANTS[kind](token.text))
+        self.expect(f"'[' after {token.kind}", "[")
         mask = self._mask()
+        if token.kind == "psum":
+            if mask != "future":
+                token.place.fail("a prefix sum is over j<=i alone: write psum[j<=i]")
+            self.expect("']' after j<=i", "]")
+            return Operation(token.place, "psum", ((yield self._nested(_FACTOR)),))
         self.expect("',' and a predicate after the mask", ",")
-        predicate = yield self._whole()
-        self.expect("an operator or ']' after the predicate", "]")
-        value = yield self.expression(_FACTOR)
-        self.expect("':' and a default after the value", ":")
-        default = yield self.expression(_FACTOR)
+        after = "an operator or ']' after the predicate"
+        predicate = yield self._nested(0, after, "]")
+        value = yield self._nested(_FACTOR, "':' and a default after the value", ":")
+        default = yield self._nested(_FACTOR)
         if self.next.kind in self.infix:
             self.next.place.fail(
                 f"{self.found} after a lookup could be meant for its default or for the "
                 "whole: put one of the two in parentheses"
             )
-        side = "right" if word.kind == "right_j" else "left"
-        return Lookup(word.place, side, mask, predicate, value.value, default.value)
+        side = _HEADS[token.kind]
+        return Lookup(token.place, side, mask, predicate, value, default)
 
     def _mask(self) -> Mask:
         if self.accept("true"):
@@ -368,22 +330,32 @@ class _Parser(grammar.Parser):
     def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
         place, kind = token.place, token.kind
         first: Any = left[0].value if left else None
+        if kind == "if":
+            first = yield self._nested(0, "'then' after the condition", "then")
+            second = yield self._nested(0, "'else' after the first value", "else")
+            return Operation(place, "if", (first, second, (yield self._nested())))
+        if kind == "not" and not left:
+            return Operation(place, "not", ((yield self._nested(operator.right)),))
+        if kind in ("in", "not"):
+            if kind == "not":
+                self.expect("'in' after 'not' behind a value", "in")
+            separator, tested = self.expect("'{' and a list of symbols", "{"), [first]
+            while separator.kind != "}":
+                symbol = self.expect("a symbol such as 'a'", "symbol")
+                tested.append(
+                    Constant(symbol.place, *_CONSTANTS["symbol"](symbol.text))
+                )
+                separator = self.expect("',' or '}' after a symbol", ",", "}")
+            member = Operation(place, "in", tuple(tested))
+            return member if kind == "in" else Operation(place, "not", (member,))
         # Of a lookup, the other node with a value, it is an expression.
         if kind == "*" and type(getattr(first, "value", None)) is not int:
             place.fail(
                 "only an integer multiplies a vector, as in 3 * x: write it first"
             )
-        if kind == "in" or (kind == "not" and left):
-            if kind == "not":
-                self.expect("'in' after 'not' behind a value", "in")
-            member = Operation(place, "in", (first, *self._symbols()))
-            return member if kind == "in" else Operation(place, "not", (member,))
-        rule = self.expression(operator.right)
-        right = yield (self._nested(rule) if kind == "not" else rule)
+        right = yield self.expression(operator.right)
         second = right.value
         match kind:
-            case "not":
-                return Operation(place, "not", (second,))
             case "or" | "and":
                 parts = first.operands if left[0].by is operator else (first,)
                 return Operation(parts[0].place, kind, (*parts, second))
@@ -397,34 +369,15 @@ class _Parser(grammar.Parser):
                 terms += _terms(right, int(f"{kind}1"))
             case _:
                 return Operation(place, kind, (first, second))
-        if len(terms) == 1 and terms[0][0] == 1:
-            return terms[0][1]
+        if terms[0][0] == 1 and len(terms) == 1:
+            return second
         return Sum(left[0].first.place if left else place, terms)
-
-    def _symbols(self) -> list[Constant]:
-        separator, symbols = self.expect("'{' and a list of symbols", "{"), []
-        while separator.kind != "}":
-            token = self.expect("a symbol such as 'a'", "symbol")
-            symbols.append(_constant(token))
-            separator = self.expect("',' or '}' after a symbol", ",", "}")
-        return symbols
-
-
-def _constant(token: Token) -> Constant:
-    match token.kind:
-        case "integer":
-            value = int(token.text)
-            return Constant(token.place, value, exactly(value))
-        case "symbol":
-            return Constant(token.place, token.text, SymbolType((token.text,)))
-    return Constant(token.place, token.kind == "true", BooleanType())
 
 
 def _terms(operand: Operand, sign: int = 1) -> tuple[tuple[int, Expression], ...]:
     """Terms of a sum that is not in brackets, or any other operand as one term."""
     value = operand.value
-    bare = isinstance(value, Sum) and value.place == operand.first.place
-    terms = value.terms if bare else ((1, value),)
+    terms = value.terms if operand.by and isinstance(value, Sum) else ((1, value),)
     return tuple((sign * factor, term) for factor, term in terms)
 
 

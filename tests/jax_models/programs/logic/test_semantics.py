@@ -18,11 +18,13 @@ from jax_models.programs.logic.syntax import (
     Constant,
     Count,
     Formula,
+    Joined,
     Next,
     Not,
     OfCount,
     Or,
     Predicate,
+    Prefixed,
     Previous,
     Since,
     Symbol,
@@ -77,14 +79,14 @@ def test_random_formulas_meet_every_operator_and_leave_out_what_they_should():
     def kinds(without):
         drawn = [random_formula(rng, 4, without=without) for _ in range(200)]
         return {
-            (type(part), getattr(part, "side", None))
+            (type(part), getattr(part, "operator", getattr(part, "side", None)))
             for formula in drawn
             for part in walk(formula)
         }
 
     every = kinds(())
     assert {kind for kind, _ in every} == {*get_args(Formula), Count}
-    ahead = {(Next, None), (Until, None), (Count, "suffix")}
+    ahead = {(Prefixed, "N"), (Joined, "U"), (Count, "suffix")}
     assert kinds(("next", "until", "suffix")) == every - ahead
     counting = {kind for kind, _ in kinds(("prefix", "suffix"))}
     assert not counting & {Count, Comparison, OfCount}
@@ -103,7 +105,10 @@ def planted(name, wrong):
 
     def evaluate(formula, strings, alphabet):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(semantics, name, wrong)
+            if name in semantics._FUNCTIONS:
+                patch.setitem(semantics._FUNCTIONS, name, wrong)
+            else:
+                patch.setattr(semantics, name, wrong)
             return evaluate_formula(formula, strings, alphabet)
 
     return evaluate
@@ -117,15 +122,15 @@ def strict_witness(left, right):
 @pytest.mark.parametrize(
     ("name", "wrong", "formula"),
     [
-        ("_since", strict_witness, Since(A, B)),
-        ("_since", strict_witness, Until(A, B)),
+        ("S", strict_witness, Since(A, B)),
+        ("S", strict_witness, Until(A, B)),
         (
-            "_since",
+            "S",
             lambda left, right: semantics._latest(right) > 0,
             Since(Previous(A), B),
         ),
-        ("_previous", lambda truth: np.roll(truth, 1, axis=-1), Previous(A)),
-        ("_previous", lambda truth: np.roll(truth, 1, axis=-1), Next(A)),
+        ("P", lambda truth: np.roll(truth, 1, axis=-1), Previous(A)),
+        ("P", lambda truth: np.roll(truth, 1, axis=-1), Next(A)),
         (
             "_at_least_one",
             lambda factors, counts, constant: factors[0] * counts[0] + constant >= 0,

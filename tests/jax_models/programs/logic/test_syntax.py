@@ -113,7 +113,7 @@ def test_joining_many_takes_the_least_depth(number):
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: Not(BEFORE), "operand of Not must be a formula, got Count("),
+        (lambda: Not(BEFORE), "operand of not must be a formula, got Count("),
         (lambda: Count("both", A), "'both'"),
         (lambda: Count("prefix", BEFORE), "Count('prefix', Symbol('a')); compare it"),
         (lambda: Symbol(""), "not empty"),
