@@ -21,6 +21,7 @@ from jax_models.arguments import expect_strings
 from jax_models.errors import InputError
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
+from jax_models.model.mask import SIGHTS
 from jax_models.model.transformer import Transformer, encode_positions
 from jax_models.programs.logic.semantics import evaluate_formula
 from jax_models.programs.logic.syntax import Formula
@@ -120,13 +121,7 @@ def _attend(
     """Attended values of a block of query rows; 0 in a row that sees no column."""
     i = start + np.arange(query.shape[2])[:, None]
     j = np.arange(key.shape[2])[None, :]
-    seen = {
-        "none": (j >= 0) & (i >= 0),
-        "future": j <= i,
-        "past": j >= i,
-        "strict_future": j < i,
-        "strict_past": j > i,
-    }[mask]
+    seen = np.asarray(SIGHTS[mask].visible(i, j))
     scores = np.where(seen, query @ key.swapaxes(-1, -2), -np.inf)
     top = scores.max(axis=-1, keepdims=True)
     weights = np.exp(scores - np.where(np.isfinite(top), top, 0))

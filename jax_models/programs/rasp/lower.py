@@ -1,22 +1,17 @@
 """Lowers a checked program to a plan, in one pass over the names that its result needs.
 
-Every name is lowered once. A Boolean becomes a form of value 0 or 1, an integer a form
-of integer value with its range, a symbol one Boolean for each that it can be.
+Every name is lowered once. A Boolean becomes a form of value 0 or 1, an integer a form of
+integer value with its range, a symbol one Boolean for each that it can be. A lookup is one
+tieless head, whose score is n times a sum of criteria, plus or minus the position; whether a
+position satisfies its predicate is checked on what the head brings back.
 
-A lookup, the rightmost or leftmost position that satisfies a predicate, is one head. Its
-score is n times a sum of criteria, each an integer that is greatest where its part of the
-predicate holds, plus or minus the position. Two positions that differ in the sum differ by
-n - (n - 1) >= 1 at least, two that agree in it by 1: the head is tieless with gap 1 whether
-or not a position satisfies the predicate. Whether it does is checked on what the head
-brings back.
-
-Source:
-    docs/rasp.md, section 5.
+Source: docs/rasp.md, section 5.
 """
 
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeGuard
 
 from jax_models.programs.grammar import children, map_children, walk
 from jax_models.programs.rasp import syntax
@@ -52,17 +47,12 @@ from jax_models.programs.rasp.plan import (
     constant,
     total,
 )
-from jax_models.programs.rasp.syntax import (
-    Constant,
-    Expression,
-    Operation,
-    Sum,
-)
+from jax_models.programs.rasp.syntax import Constant, Expression, Operation, Sum
 
 MOST_SEGMENTS = 64
 MOST_ROW_CONDITIONS = 6
-
-Lower = Callable[[Expression], Value]
+# Each takes two heads and some coordinates.
+MOST_THRESHOLDS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,219 +64,6 @@ class _Criterion:
     check: Callable[[Sequence[AffineForm]], AffineForm]  # from what was fetched
     # A row that sees nothing fetches zeros; does the check then fail by itself?
     fails_on_zeros: bool
-
-
-def look_up(
-    circuit: Circuit,
-    node: syntax.Lookup,
-    # makes a value of an expression; indices of variables do not matter to it
-    lower: Lower,
-    # of an expression of the predicate
-    is_boolean: Callable[..., bool],
-) -> Value:
-    """Returns a lookup's value at every position; `InputError` if no head finds it."""
-    criteria, conditions, tests = [], [], []
-    for part in _conjuncts(node.predicate):
-        if syntax.indices(part) <= {"i"}:
-            conditions.append(as_boolean(lower(part)))
-        elif _compares_ends(part, is_boolean):
-            criteria.append(_equality(circuit, part, lower))
-        else:
-            tests.append(part)
-    if tests:
-        together = Operation(node.place, "and", tuple(tests))
-        whole = tests[0] if len(tests) == 1 else together
-        criteria.append(_test(circuit, whole, lower, is_boolean))
-
-    sign = 1 if node.side == "right" else -1
-    strict = node.mask.startswith("strict")
-    if strict and not any(one.fails_on_zeros for one in criteria):
-        seen = ((constant(1), BIT),)
-        criteria.append(_Criterion((), seen, lambda fetched: fetched[0], True))
-    score = [pair for one in criteria for pair in one.score]
-    score.append((constant(1), circuit.position(1, 0, 1) * sign))
-    fetched = [value for one in criteria for value in one.fetched]
-    value = lower(node.value)
-    bound = magnitude(value.range) if isinstance(value, IntegerValue) else BIT
-    carried = [(form, bound) for form in children(value) if not form.is_constant]
-    found = circuit.attend(
-        f"{node.side}most position", node.mask, score, [*fetched, *carried]
-    )
-    left = iter(found)
-    for one in criteria:
-        conditions.append(one.check([next(left) for _ in one.fetched]))
-    # What is constant stays so at the position attended to.
-    brought = map_children(lambda form: form if form.is_constant else next(left), value)
-    default = lower(node.default)
-    if strict and isinstance(brought, IntegerValue):
-        return _choose_or_nothing(circuit, conditions, brought, default)
-    return choose(circuit, conditions, brought, default)
-
-
-def _choose_or_nothing(
-    circuit: Circuit,
-    conditions: Sequence[AffineForm],
-    brought: IntegerValue,
-    default: Value,
-) -> IntegerValue:
-    """`choose` after a lookup under a strict mask, where a row that sees no key has 0.
-
-    The range of `brought` need not include that 0; `choose` gets a range that does.
-    """
-    wide = syntax.joined(brought.range, syntax.exactly(0))
-    chosen = choose(circuit, conditions, IntegerValue(brought.form, wide), default)
-    found = syntax.joined(brought.range, as_integer(default).range)
-    return IntegerValue(as_integer(chosen).form, found)
-
-
-def _conjuncts(node: Expression) -> list[Expression]:
-    match node:
-        case Operation(_, "and", operands):
-            return [part for operand in operands for part in _conjuncts(operand)]
-        case Constant(_, True):
-            return []
-    return [node]
-
-
-def _compares_ends(node: Expression, is_boolean: Callable[..., bool]) -> bool:
-    """Whether a predicate equates a number or symbol at i with one at j."""
-    if not isinstance(node, Operation) or node.operator != "=":
-        return False
-    ends = {*map(syntax.indices, node.operands)} == {frozenset("i"), frozenset("j")}
-    return ends and not all(map(is_boolean, node.operands))
-
-
-def _equality(circuit: Circuit, node: Expression, lower: Lower) -> _Criterion:
-    assert isinstance(node, Operation)
-    sides = sorted(node.operands, key=lambda side: min(syntax.indices(side)))
-    row, column = map(lower, sides)
-    if isinstance(row, SymbolValue) and isinstance(column, SymbolValue):
-        return _same_symbol(circuit, row, column)
-    return _same_integer(circuit, node, as_integer(row), as_integer(column))
-
-
-def _same_symbol(circuit: Circuit, row: SymbolValue, column: SymbolValue) -> _Criterion:
-    """Criterion of score n times the sum over symbols s of [x(i) = s] [y(j) = s]."""
-    shared = [symbol for symbol in row.symbols if symbol in column.symbols]
-    if not shared:
-        return _Criterion((), (), lambda fetched: constant(0), True)
-    return _pairing(
-        circuit,
-        [row.form(symbol) for symbol in shared],
-        [column.form(symbol) for symbol in shared],
-    )
-
-
-def _pairing(
-    circuit: Circuit, at_row: Sequence[AffineForm], at_column: Sequence[AffineForm]
-) -> _Criterion:
-    """Criterion of score n sum_s u_s(i) v_s(j), of Booleans u with at most one true."""
-    fetched = tuple((v, BIT) for v in at_column)
-    if list(at_row) == [constant(1)]:
-        length = circuit.position(0, 1, 1)
-        score = ((length, at_column[0]),)
-        return _Criterion(score, fetched, lambda fetched: fetched[0], True)
-
-    def check(fetched: Sequence[AffineForm]) -> AffineForm:
-        parts = zip(at_row, fetched, strict=True)
-        return circuit.rectify([(u + v - 1, 1) for u, v in parts], BIT)
-
-    score = tuple(
-        (u, times_length(circuit, v)) for u, v in zip(at_row, at_column, strict=True)
-    )
-    return _Criterion(score, fetched, check, True)
-
-
-def _same_integer(
-    circuit: Circuit, node: Operation, row: IntegerValue, column: IntegerValue
-) -> _Criterion:
-    """Criterion of score n sum_k (2 A_k B_k - B_k^2), thermometers A of a(i), B of b(j)."""
-    number = num_segments(column.range)
-    if number > MOST_SEGMENTS:
-        node.place.fail(
-            f"the integer at j ranges over {column.range}, which takes {number} "
-            f"segments of n - 1 and as many heads; at most {MOST_SEGMENTS} are made"
-        )
-    low = column.range.low
-    scaled, squared = squares(circuit, segments(circuit, column.form, low, number))
-    ours = segments(circuit, row.form, low, number)
-    score = [(a * 2, b) for a, b in zip(ours, scaled, strict=True)]
-    score.append((constant(1), -squared))
-
-    def check(fetched: Sequence[AffineForm]) -> AffineForm:
-        there = IntegerValue(fetched[0], column.range)
-        # A row that sees nothing fetches 0, which the range need not hold.
-        apart = difference(row, there)
-        return is_zero(
-            circuit,
-            IntegerValue(apart.form, syntax.joined(apart.range, row.range)),
-        )
-
-    fetched = ((column.form, magnitude(column.range)),)
-    return _Criterion(tuple(score), fetched, check, False)
-
-
-def _test(
-    circuit: Circuit,
-    node: Expression,
-    lower: Lower,
-    is_boolean: Callable[..., bool],
-) -> _Criterion:
-    """Criterion of a Boolean combination of Booleans at i and at j.
-
-    Every assignment of the Booleans at i leaves a Boolean at j. Assignments that leave
-    the same Boolean are a group, and the score is n times the sum over groups of
-    [the assignment at i is in the group] [the Boolean at j is true].
-    """
-    rows = list(dict.fromkeys(_atoms(node, is_boolean)))
-    if len(rows) > MOST_ROW_CONDITIONS:
-        node.place.fail(
-            f"the predicate mixes {len(rows)} conditions at i with conditions at j; "
-            f"give combinations names, so that at most {MOST_ROW_CONDITIONS} are left"
-        )
-    conditions = [as_boolean(lower(row)) for row in rows]
-    groups: dict[AffineForm, list[AffineForm]] = {}
-    for assignment in itertools.product((False, True), repeat=len(rows)):
-        settled = _settle(node, dict(zip(rows, assignment, strict=True)))
-        column = as_boolean(lower(settled))
-        literals = [
-            form if true else -form + 1
-            for form, true in zip(conditions, assignment, strict=True)
-        ]
-        groups.setdefault(column, []).append(conjunction(circuit, literals))
-    if len(groups) == 1:
-        return _pairing(circuit, [constant(1)], list(groups))
-    groups.pop(constant(0), None)
-    at_row = [total(forms) for forms in groups.values()]
-    return _pairing(circuit, at_row, list(groups))
-
-
-def _atoms(node: Expression, is_boolean: Callable[..., bool]) -> list[Expression]:
-    """The largest Boolean parts of a predicate whose variables are all at i."""
-    if syntax.indices(node) == {"i"}:
-        return [node]
-    if syntax.indices(node) <= {"j"}:
-        return []
-    if isinstance(node, Operation) and (
-        node.operator in ("not", "and", "or", "if")
-        or (node.operator == "=" and all(map(is_boolean, node.operands)))
-    ):
-        return [atom for part in node.operands for atom in _atoms(part, is_boolean)]
-    node.place.fail(
-        "a predicate compares a number or symbol at i with one at j by '=' alone, and "
-        "only as a whole or as a part of a conjunction (x(i) = y(j) and ...)"
-    )
-
-
-def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
-    """The predicate with its Booleans at i replaced by their values."""
-    if node in values:
-        return Constant(node.place, values[node], syntax.BooleanType())
-    return map_children(lambda part: _settle(part, values), node)
-
-
-# Each takes two heads and some coordinates.
-MOST_THRESHOLDS = 256
 
 
 def plan_program(program: CheckedProgram) -> ProgramPlan:
@@ -319,6 +96,22 @@ def _needed(program: CheckedProgram) -> set[str]:
             parts = walk(expression)
             needed |= {part.name for part in parts if isinstance(part, syntax.Variable)}
     return needed
+
+
+def _conjuncts(node: Expression) -> list[Expression]:
+    match node:
+        case Operation(_, "and", operands):
+            return [part for operand in operands for part in _conjuncts(operand)]
+        case Constant(_, True):
+            return []
+    return [node]
+
+
+def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
+    """The predicate with its Booleans at i replaced by their values."""
+    if node in values:
+        return Constant(node.place, values[node], syntax.BooleanType())
+    return map_children(lambda part: _settle(part, values), node)
 
 
 class _Lowering:
@@ -359,12 +152,8 @@ class _Lowering:
                 forms = (of.form(str(name)) for name in dict.fromkeys(names))
                 return BooleanValue(total(forms))
             case Operation(_, "if", (condition, first, second)):
-                return choose(
-                    self.circuit,
-                    [self.form(condition)],
-                    self.value(first),
-                    self.value(second),
-                )
+                values = map(self.value, (first, second))
+                return choose(self.circuit, [self.form(condition)], *values)
             case Operation(_, "psum", (operand,)):
                 found = syntax.prefix_summed(as_integer(self.value(operand)).range)
                 return IntegerValue(self._prefix_sum(operand), found)
@@ -373,7 +162,7 @@ class _Lowering:
             case Sum(terms=terms):
                 return self._sum(terms)
             case syntax.Lookup():
-                return look_up(self.circuit, node, self.value, self._is_boolean)
+                return self._look_up(node)
 
     def _variable(self, name: str) -> Value:
         if name == syntax.INPUT:
@@ -427,3 +216,152 @@ class _Lowering:
                 "made: sum the Booleans and multiply, as in 3 * psum[j<=i] b"
             )
         return count_thresholds(self.circuit, value)
+
+    def _look_up(self, node: syntax.Lookup) -> Value:
+        """A lookup's value at every position; `InputError` if no head finds it."""
+        criteria, conditions, tests = [], [], []
+        for part in _conjuncts(node.predicate):
+            if syntax.indices(part) <= {"i"}:
+                conditions.append(self.form(part))
+            elif self._compares_ends(part):
+                criteria.append(self._equality(part))
+            else:
+                tests.append(part)
+        if tests:
+            together = Operation(node.place, "and", tuple(tests))
+            criteria.append(self._test(tests[0] if len(tests) == 1 else together))
+
+        sign = 1 if node.side == "right" else -1
+        strict = node.mask.startswith("strict")
+        if strict and not any(one.fails_on_zeros for one in criteria):
+            seen = ((constant(1), BIT),)
+            criteria.append(_Criterion((), seen, lambda fetched: fetched[0], True))
+        score = [pair for one in criteria for pair in one.score]
+        score.append((constant(1), self.circuit.position(1, 0, 1) * sign))
+        fetched = [value for one in criteria for value in one.fetched]
+        value = self.value(node.value)
+        bound = magnitude(value.range) if isinstance(value, IntegerValue) else BIT
+        carried = [(form, bound) for form in children(value) if not form.is_constant]
+        found = self.circuit.attend(
+            f"{node.side}most position", node.mask, score, [*fetched, *carried]
+        )
+        left = iter(found)
+        for one in criteria:
+            conditions.append(one.check([next(left) for _ in one.fetched]))
+        # What is constant stays so at the position attended to.
+        kept = lambda form: form if form.is_constant else next(left)
+        brought, default = map_children(kept, value), self.value(node.default)
+        if not strict or not isinstance(brought, IntegerValue):
+            return choose(self.circuit, conditions, brought, default)
+        # A row that sees no key has 0, which the range for `choose` has to include.
+        wide = syntax.joined(brought.range, syntax.exactly(0))
+        widened = IntegerValue(brought.form, wide)
+        chosen = as_integer(choose(self.circuit, conditions, widened, default))
+        found = syntax.joined(brought.range, as_integer(default).range)
+        return IntegerValue(chosen.form, found)
+
+    def _compares_ends(self, node: Expression) -> TypeGuard[Operation]:
+        """Whether a predicate equates a number or symbol at i with one at j."""
+        if not isinstance(node, Operation) or node.operator != "=":
+            return False
+        ends = {*map(syntax.indices, node.operands)} == {frozenset("i"), frozenset("j")}
+        return ends and not all(map(self._is_boolean, node.operands))
+
+    def _equality(self, node: Operation) -> _Criterion:
+        sides = sorted(node.operands, key=lambda side: min(syntax.indices(side)))
+        row, column = map(self.value, sides)
+        if isinstance(row, SymbolValue) and isinstance(column, SymbolValue):
+            # The score is n times the sum over symbols s of [x(i) = s] [y(j) = s].
+            shared = [symbol for symbol in row.symbols if symbol in column.symbols]
+            if not shared:
+                return _Criterion((), (), lambda fetched: constant(0), True)
+            return self._pairing(
+                *([one.form(s) for s in shared] for one in (row, column))
+            )
+        return self._same_integer(node, as_integer(row), as_integer(column))
+
+    def _pairing(
+        self, at_row: Sequence[AffineForm], at_column: Sequence[AffineForm]
+    ) -> _Criterion:
+        """Criterion of score n sum_s u_s(i) v_s(j), of Booleans u with at most one true."""
+        circuit = self.circuit
+        fetched = tuple((v, BIT) for v in at_column)
+        if list(at_row) == [constant(1)]:
+            score = ((circuit.position(0, 1, 1), at_column[0]),)
+            return _Criterion(score, fetched, lambda fetched: fetched[0], True)
+
+        def check(fetched: Sequence[AffineForm]) -> AffineForm:
+            parts = zip(at_row, fetched, strict=True)
+            return circuit.rectify([(u + v - 1, 1) for u, v in parts], BIT)
+
+        pairs = zip(at_row, at_column, strict=True)
+        score = tuple((u, times_length(circuit, v)) for u, v in pairs)
+        return _Criterion(score, fetched, check, True)
+
+    def _same_integer(
+        self, node: Operation, row: IntegerValue, column: IntegerValue
+    ) -> _Criterion:
+        """Criterion of score n sum_k (2 A_k B_k - B_k^2), of thermometers A, B."""
+        circuit, number = self.circuit, num_segments(column.range)
+        if number > MOST_SEGMENTS:
+            node.place.fail(
+                f"the integer at j ranges over {column.range}, which takes {number} "
+                f"segments of n - 1 and as many heads; at most {MOST_SEGMENTS} are made"
+            )
+        low = column.range.low
+        scaled, squared = squares(circuit, segments(circuit, column.form, low, number))
+        ours = segments(circuit, row.form, low, number)
+        score = [(a * 2, b) for a, b in zip(ours, scaled, strict=True)]
+        score.append((constant(1), -squared))
+
+        def check(fetched: Sequence[AffineForm]) -> AffineForm:
+            # A row that sees nothing fetches 0, which the range need not hold.
+            apart = difference(row, IntegerValue(fetched[0], column.range))
+            wide = syntax.joined(apart.range, row.range)
+            return is_zero(circuit, IntegerValue(apart.form, wide))
+
+        fetched = ((column.form, magnitude(column.range)),)
+        return _Criterion(tuple(score), fetched, check, False)
+
+    def _test(self, node: Expression) -> _Criterion:
+        """Criterion of a Boolean combination of Booleans at i and at j.
+
+        Every assignment of the Booleans at i leaves a Boolean at j. Assignments that leave
+        the same Boolean are a group, and the score is n times the sum over groups of
+        [the assignment at i is in the group] [the Boolean at j is true].
+        """
+        rows = list(dict.fromkeys(self._atoms(node)))
+        if len(rows) > MOST_ROW_CONDITIONS:
+            node.place.fail(
+                f"the predicate mixes {len(rows)} conditions at i with conditions at j; "
+                f"give combinations names, so that at most {MOST_ROW_CONDITIONS} are left"
+            )
+        conditions = [*map(self.form, rows)]
+        groups: dict[AffineForm, list[AffineForm]] = {}
+        for assignment in itertools.product((False, True), repeat=len(rows)):
+            column = self.form(_settle(node, dict(zip(rows, assignment, strict=True))))
+            literals = [
+                form if true else -form + 1
+                for form, true in zip(conditions, assignment, strict=True)
+            ]
+            groups.setdefault(column, []).append(conjunction(self.circuit, literals))
+        if len(groups) == 1:
+            return self._pairing([constant(1)], list(groups))
+        groups.pop(constant(0), None)
+        return self._pairing([*map(total, groups.values())], list(groups))
+
+    def _atoms(self, node: Expression) -> list[Expression]:
+        """The largest Boolean parts of a predicate whose variables are all at i."""
+        if syntax.indices(node) == {"i"}:
+            return [node]
+        if syntax.indices(node) <= {"j"}:
+            return []
+        if isinstance(node, Operation) and (
+            node.operator in ("not", "and", "or", "if")
+            or (node.operator == "=" and all(map(self._is_boolean, node.operands)))
+        ):
+            return [atom for part in node.operands for atom in self._atoms(part)]
+        node.place.fail(
+            "a predicate compares a number or symbol at i with one at j by '=' alone, and "
+            "only as a whole or as a part of a conjunction (x(i) = y(j) and ...)"
+        )

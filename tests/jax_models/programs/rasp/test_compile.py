@@ -132,13 +132,13 @@ def test_the_oracle_catches_a_lost_neuron():
 
 def test_the_oracle_catches_an_empty_row_that_matches_zero(monkeypatch):
     """Without the 1 that is fetched too, what an empty row brings back equals 0."""
-    same_integer = lower._same_integer
+    same_integer = lower._Lowering._same_integer
 
     def planted(*arguments):
         criterion = same_integer(*arguments)
         return dataclasses.replace(criterion, fails_on_zeros=True)
 
-    monkeypatch.setattr(lower, "_same_integer", planted)
+    monkeypatch.setattr(lower._Lowering, "_same_integer", planted)
     case = Case(LOOKUP.format("right", "j>i"), ALPHABET)
     strings = all_strings(ALPHABET, 2)
     assert "answers" in case.flaws(strings, exact=False)
