@@ -1,25 +1,18 @@
 """Formulas as transformers, and the length up to which rounding flips no truth value.
 
-Modes T, TB, U, FT and FU name the position encodings, masks and temperatures of a model. A
-head selects the nearest position of the best score, or looks up the position whose number
-is a count. Its scores have deficits against the right position, over the temperature, of at
-least g (k - loss) or g (k² - loss) for the k-th other position on each side, k = 1, 2, ...;
-g is `SHARPNESS`, and `loss` is the part that rounding takes away, relative to g. A larger
-scale of the scores (n/i for a lookup, a lower temperature of the layer) multiplies
-deficits and rounding alike. Two kinds of rounding: an error of the query tilts all scores
-of a row coherently, which is a small share a of the deficits, while keys, products and
-sums round each score by itself. With u the unit roundoff and c = (2 ln n + 20) u the
-relative error of a uniform head (equal weights, sums of integers), which is also above
-that of a coordinate of the position encoding,
+Scores have deficits against the right position, over the temperature, of at least
+g (k - loss) or g (k² - loss) for the k-th other position on each side, k = 1, 2, ...; g is
+`SHARPNESS`, and `loss` is the part that rounding takes away, relative to g. With u the unit
+roundoff and c = (2 ln n + 20) u the relative error of a uniform head (equal weights, sums of
+integers), which is also above that of a coordinate of the position encoding,
 
     select  (T, TB, U, FU)    deficits ≥ g (k - 16 n u)
     select  (FT)              g (k (1 - 2 n c) - 8 n² u)
     lookup                    γ (k² (1 - 6 n c - 7 u (4n + 1)) - 42 n² u)
     lookup, cubic (FU)        g (k² (1 - 9 n c - 8 u (12n + 11)) - 80 n² u)
 
-(docs/logic.md). From these follow the weight of wrong positions and the error of a count
-that is looked up, as in Lemmas 6 and 7; sums of n values round by (n + 16) u more.
-A truth value cannot flip while every approximate Boolean is within 1/4.
+(docs/logic.md, section 7). Sums of n values round by (n + 16) u more. A truth value cannot
+flip while every approximate Boolean is within 1/4.
 """
 
 import bisect

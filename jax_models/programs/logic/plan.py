@@ -1,23 +1,15 @@
 """The plan of a compiled formula: coordinates, heads and neurons, and their layers.
 
-A plan has the linear forms of coordinates that each head and each neuron reads, and the
-factors with which it adds to other coordinates. Coordinates are those of the residual
-stream and count from 0; a form maps them to factors, with its constant under the key
-`CONSTANT`. A head has one value component here; heads of the same scores become one head of
-the model. The `Builder` makes a plan call by call: the heads and neurons that write to a
-coordinate are made with it, and a linear combination of coordinates is a coordinate that
-their writers also write to, which costs neither neuron nor layer.
+A plan has the linear forms of coordinates of the residual stream that each head and each
+neuron reads, and the factors with which it adds to other coordinates; the constant of a form
+is under the key `CONSTANT`. A head has one value component here; heads of the same scores
+become one head of the model. The `Builder` makes a plan call by call; a linear combination
+of coordinates is a coordinate that their writers also write to, which costs neither neuron
+nor layer. A real number of at most 1/4 stands for false, one of at least 3/4 for true.
+Rounding it takes two neurons that read the same form up to its constant.
 
-A step is a head or a neuron. Once the masks of the layers are chosen, doing each step as
-early as possible is best; the search is over sequences of masks, layer by layer through the
-sets of steps done, without sets that another contains and at most `MAX_SETS` of them. The
-heads of a layer share a temperature, a power of a base that is the length or the position,
-for which the largest of their exponents does: base >= 1, so that it is the lowest of any of
-them, and every bound of a head falls with its temperature.
-
-A real number of at most 1/4 stands for false, one of at least 3/4 for true. Rounding it
-takes two neurons that read the same form up to its constant, so that in floating point
-their difference is exactly 0 or 1.
+A step is a head or a neuron. Given the masks of the layers, doing each step as early as
+possible is best; the search is over sequences of masks (docs/logic.md, section 6.7).
 """
 
 import dataclasses

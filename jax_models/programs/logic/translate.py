@@ -40,9 +40,6 @@ Term = tuple[int, Side, int]
 def end_mark(builder: Builder, side: Side) -> int:
     """Returns the coordinate [i = 1] or [i = n], an exact Boolean.
 
-    The mean of -(-1)^j over j <= i is 1 at i = 1 and at most 1/3 after it, that of
-    (-1)^j over j >= i is 1 or -1 at i = n and within 1/3 before it.
-
     Source: docs/logic.md, section 6.1.
     """
     sign = builder.position(alternating=True)
@@ -55,12 +52,7 @@ def end_mark(builder: Builder, side: Side) -> int:
 
 
 def reciprocal(builder: Builder, side: Side | None) -> int:
-    """Returns the coordinate 1/i, 1/(n - i + 1), or 1/n for no side.
-
-    It is the mean of [i = 1] over the prefix or all, or of [i = n] over the suffix.
-
-    Source: docs/logic.md, section 6.1.
-    """
+    """Returns the coordinate 1/i, 1/(n - i + 1), or 1/n for no side; means of end marks."""
     mark = end_mark(builder, side or "prefix")
     mask = mask_of(side) if side else "none"
     return builder.attend("reciprocal", mask, {mark: 1.0})
@@ -78,18 +70,9 @@ def select(
 ) -> int:
     """Returns the coordinate of the value at the rightmost (leftmost) maximiser.
 
-    With s_j the score, of gap γ, and g = `SHARPNESS`, the head's scores over its
-    temperature are, up to a constant per row,
+    For values in [0, 1] it is within 2/(e^g + 1) of that of the maximiser, g = `SHARPNESS`.
 
-        T, TB, U:  (n g/γ) (s_j ± γ j/n)
-        FT:        (i² g/γ) (s_j - γ/j)
-        FU:        (i g/γ) s_j + g j,
-
-    whose deficits against the maximiser are different multiples of g on either side:
-    the value is within 2/(e^g + 1) of that of the maximiser, for values in [0, 1].
-
-    Source: docs/logic.md, section 6.1; docs/theory/softmax-approximation.md, section 5,
-    Lemma 8.
+    Source: docs/logic.md, section 6.1.
     """
     mode, scale = builder.mode, SHARPNESS / gap
     turn = 1.0 if side == "prefix" else -1.0
@@ -115,13 +98,7 @@ def select(
 def neighbour(builder: Builder, side: Side, operand: int) -> int:
     """Returns the coordinate of P φ (prefix) or N φ (suffix), from that of φ.
 
-    Two heads look for the nearest even and the nearest odd position, by the score
-    ±(-1)^j of gap 2. Of an odd i the neighbour is the nearest even position, of an even
-    one the nearest odd, and a gate takes the one or the other. At the end of the string
-    a head may find no position of its kind and return anything between 0 and 1: the mark
-    of the end closes both gates.
-
-    Source: docs/logic.md, section 6.2, Theorem 12 and Theorem 13.
+    Source: docs/logic.md, section 6.2.
     """
     sign = builder.position(alternating=True)
     end = end_mark(builder, side)
@@ -143,10 +120,7 @@ def since(
 ) -> int:
     """Returns the coordinate of φ S ψ (prefix) or φ U ψ (suffix).
 
-    It is ψ at the nearest position where ¬φ ∨ ψ. If none is seen then no ψ is, all
-    values are 0, and whatever is attended to is right.
-
-    Source: docs/logic.md, section 6.3, Theorem 15 and Theorem 16.
+    Source: docs/logic.md, section 6.3.
     """
     score = {right: 1.0}
     if left is not None:
@@ -159,13 +133,9 @@ def since(
 
 
 def lookup_sharpness(factors: Sequence[int]) -> float:
-    """Returns γ = log(64 M), M = max(1, Σ|λ|): sharp enough for Σ λ C.
+    """Returns γ = log(64 M), M = max(1, Σ|λ|), which finds Σ λ C within 1/56.
 
-    Each C is then found within e^-γ (1 + 1/(2γ)) < 9/(8 · 64 M) and the sum within 1/56:
-    far below the 1/4 that decides whether it is at least 1; the rest is for rounding.
-
-    Source: docs/logic.md, section 6.4; docs/theory/softmax-approximation.md, section 4,
-    Lemma 7.
+    Source: docs/logic.md, section 6.4.
     """
     return SHARPNESS + math.log(max(1, sum(map(abs, factors))))
 
@@ -192,10 +162,6 @@ def lookup(
     value: int | None = None,
 ) -> int:
     """Returns the coordinate of the value at position C, for a count C >= 1.
-
-    The scores over the temperature are -γ (n/i) (j - C)^2 up to a constant per row, and
-    -γ (j - C)^2 in mode FT. The position C of a suffix count may lie before i, so that
-    its lookup has no mask.
 
     Source: docs/logic.md, section 6.4.
     """
@@ -225,18 +191,19 @@ def comparison(
 ) -> int:
     """Returns the coordinate of the Boolean [D >= 1], D = Σ λ C + λ_0 of counts C.
 
-    In modes T, U and FT the looked up counts add up to D within 1/4, which is rounded; in
-    mode TB they add up to D/n. A count of 0 is looked up as 1, so that C is the number
-    found, less 1, plus [C >= 1].
+    A count of 0 is looked up as 1, so that C is the number found, less 1, plus [C >= 1].
 
-    Source: docs/logic.md, sections 6.4 and 6.5, Theorem 20 and Theorem 21.
+    Source: docs/logic.md, sections 6.4 and 6.5.
     """
     mode = builder.mode.name
-    if mode == "FU":
-        return _compare_fractions(builder, terms, offset)
     factors = [factor for factor, _, _ in terms]
-    sharpness = lookup_sharpness(factors)
     parts: dict[int, float] = {}
+    if mode == "FU":
+        unit = reciprocal(builder, "prefix")
+        for factor, side, truth in terms:
+            parts = plus(parts, {fraction(builder, side, truth): float(factor)})
+        return _vote(builder, parts, unit, factors, offset)
+    sharpness = lookup_sharpness(factors)
     for factor, side, truth in terms:
         found = lookup(builder, side, truth, sharpness)
         some = has_any(builder, side, truth)
@@ -246,10 +213,7 @@ def comparison(
         else:
             parts = plus(parts, {found: factor, some: factor})
     if mode == "TB":
-        unit = reciprocal(builder, None)
-        parts = plus(parts, {unit: float(offset)})
-        difference = builder.combination("difference/n", 0.0, parts)
-        return _amplified(builder, difference, unit, factors, offset)
+        return _vote(builder, parts, reciprocal(builder, None), factors, offset)
     difference = builder.combination("difference", float(offset - sum(factors)), parts)
     return rounded(builder, "comparison", difference)
 
@@ -270,77 +234,38 @@ def _only(builder: Builder) -> int:
     return conjunction(builder, "only", ends)
 
 
-def _amplified(
+def _vote(
     builder: Builder,
-    difference: int,
+    parts: Mapping[int, float],
     unit: int,
     factors: Sequence[int],
     offset: int,
 ) -> int:
-    """The coordinate of [D >= 1] for an integer D from D/n, whose gap is as small as 1/n.
+    """The coordinate of [D >= 1] for an integer D, from its parts over n (TB) or i (FU).
 
-    A head with scores 2g (D - 1/2) (-1)^j over its temperature attends to the even
-    positions if D >= 1 and to the odd ones if D <= 0: at least 2g |D - 1/2| apart, each
-    side at most twice the other. A string of one symbol has no even position, but there
-    D itself is read.
+    A string (FU: prefix) of one symbol has no even position, but there D itself is read.
 
-    Source: docs/logic.md, section 6.5; docs/theory/softmax-approximation.md, section 7.
+    Source: docs/logic.md, section 6.5.
     """
-    sign = builder.position(alternating=True)
+    terms = plus({unit: float(offset)}, parts)
+    difference = builder.combination("difference", 0.0, terms)
     query = times(2 * SHARPNESS, {difference: 1.0, unit: -0.5})
+    sign = builder.position(alternating=True)
     even = {sign: 0.5, CONSTANT: 0.5}
-    voted = builder.attend("vote", "none", even, [query], [{sign: 1.0}], 1)
-    out = rounded(builder, "comparison", voted)
-    _add_where(builder, out, difference, _only(builder), factors, offset)
-    return out
-
-
-def _add_where(
-    builder: Builder,
-    into: int,
-    number: int,
-    gate: int,
-    factors: Sequence[int],
-    offset: int,
-) -> None:
-    """Adds [D >= 1] for an integer D where a Boolean is true, nothing elsewhere.
-
-    A neuron's D is lowered by more than the largest |D|/n unless the gate is open.
-    """
+    if builder.mode.name == "TB":
+        voted = builder.attend("vote", "none", even, [query], [{sign: 1.0}], 1)
+        out, alone = rounded(builder, "comparison", voted), _only(builder)
+    else:
+        key = {builder.position(1, alternating=True): 1.0}
+        voted = builder.attend("vote", "future", even, [query], [key])
+        alone = end_mark(builder, "prefix")
+        out = builder.coordinate("comparison")
+        add_rounded(builder, out, {voted: 1.0}, [{alone: 1.0}])
+    # Elsewhere the neurons' D is lowered by more than the largest |D|/n.
     beyond = sum(map(abs, factors)) + abs(offset) + 1.0
-    read = {number: 1.0, gate: beyond, CONSTANT: -beyond}
-    builder.neuron(read, {into: 1.0})
-    builder.neuron(plus(read, constant(-1.0)), {into: -1.0})
-
-
-def _compare_fractions(builder: Builder, terms: Sequence[Term], offset: int) -> int:
-    """The coordinate of [D >= 1] in mode FU, from D/i = Σ λ ρ + λ_0/i.
-
-    A head with scores 2g ((D - 1/2)/i) j (-1)^j has the odds of even to odd positions at
-    least e^g/2 if D >= 1 and at most e^-g if D <= 0. At i = 1 there is no even
-    position, and D itself is read.
-
-    Source: docs/logic.md, section 6.5; docs/theory/softmax-approximation.md, section 7.
-    """
-    unit = reciprocal(builder, "prefix")
-    parts: Mapping[int, float] = {unit: float(offset)}
-    for factor, side, truth in terms:
-        parts = plus(parts, {fraction(builder, side, truth): float(factor)})
-    difference = builder.combination("difference/i", 0.0, parts)
-    query = times(2 * SHARPNESS, {difference: 1.0, unit: -0.5})
-    sign = builder.position(alternating=True)
-    voted = builder.attend(
-        "vote",
-        "future",
-        {sign: 0.5, CONSTANT: 0.5},
-        [query],
-        [{builder.position(1, alternating=True): 1.0}],
-    )
-    first = end_mark(builder, "prefix")
-    out = builder.coordinate("comparison")
-    add_rounded(builder, out, {voted: 1.0}, [{first: 1.0}])
-    factors = [factor for factor, _, _ in terms]
-    _add_where(builder, out, difference, first, factors, offset)
+    read = {difference: 1.0, alone: beyond, CONSTANT: -beyond}
+    builder.neuron(read, {out: 1.0})
+    builder.neuron(plus(read, constant(-1.0)), {out: -1.0})
     return out
 
 
@@ -386,13 +311,10 @@ def _add_by_halves(
 ) -> None:
     """Adds θ(C) to the coordinate `into` where C >= 1, in mode FU.
 
-    The cubic scores (κ/i)(3Cj² - 2j³) find the position C if 2C >= i, else they find
-    i - C, a count of at least i/2 too; with the position known, a second lookup by
-    scores -(j - C)² finds θ. The number found differs from C by less than 1/8, so that
-    these fall off by at least 3/4 of what they do about C itself.
+    The number that the second lookup takes is within 1/8, so that its scores fall off by at
+    least 3/4 of what they do about C itself.
 
-    Source: docs/logic.md, section 6.6; docs/theory/softmax-approximation.md, section 4,
-    Lemma 7'.
+    Source: docs/logic.md, section 6.6.
     """
     terms: list[Term] = [(2, "prefix", truth), (-1, "prefix", _everywhere(builder))]
     upper = comparison(builder, terms, 1)

@@ -1,11 +1,9 @@
 """Operations on exact Booleans and integers: pointwise by neurons, sums and squares by heads.
 
 A form is a constant plus integer multiples of coordinates. A Boolean is a form of value 0
-or 1, an integer a form of integer value, so that one rectifier has its kink on an integer:
-no threshold is near a value. Functions add heads and neurons to a `Circuit` as they need.
+or 1, an integer a form of integer value, so that one rectifier has its kink on an integer.
 
-Source:
-    docs/rasp.md, sections 2 to 4; docs/theory/softmax-approximation.md, section 6.
+Source: docs/rasp.md, sections 2 to 4; docs/theory/softmax-approximation.md, section 6.
 """
 
 from collections.abc import Callable, Sequence
@@ -98,11 +96,7 @@ def _score_nearest(
 
 
 def times_length(circuit: Circuit, form: AffineForm) -> AffineForm:
-    """Returns n b of a Boolean b as a form: n b = b + (n - 1) b.
-
-    A head without mask and the score 2 b j - j^2, j from 0, attends to j = b, or to
-    j = 0 where n = 1; there it reads (n - 1) j.
-    """
+    """Returns n b of a Boolean b as a form: b, and (n - 1) b from a head at j = b."""
     if form.is_constant:
         return circuit.position(0, 1, 1) * form.constant
     (rest,) = circuit.attend(
@@ -165,9 +159,9 @@ def _chooser(
 def _choose_integer(
     circuit: Circuit, condition: AffineForm, first: IntegerValue, second: IntegerValue
 ) -> IntegerValue:
-    """second + c D with D = first - second, c D = relu(D - G(1 - c)) - relu(-D - ...).
+    """second + c D with D = first - second, c D = relu(D - G(1 - c)) - relu(-D - G(1 - c)).
 
-    c is the condition, and G = G_1 n + G_0 bounds |D|, so that both terms are 0 for c = 0.
+    c is the condition, and G = G_1 n + G_0 bounds |D|.
     """
     found = syntax.joined(first.range, second.range)
     if condition.is_constant:
@@ -198,13 +192,9 @@ def linear_form(circuit: Circuit, line: Linear) -> AffineForm:
 
 
 def count(circuit: Circuit, form: AffineForm) -> AffineForm:
-    """Returns the form, at i, of the number C of j <= i where a Boolean b is true.
+    """Returns the form, at i, of the number C of j <= i where a Boolean is true.
 
-    A uniform head gives C/i; one neuron takes off b_i/i = relu(1/i + b_i - 1), and what
-    is left is S = C'/i, where C' < i counts the earlier positions. A future-masked head
-    with the score n (2 S j - j^2/i), j from 0, attends to j = C', since that is
-    (n/i)(C'^2 - (j - C')^2): a gap of n/i >= 1. No count is out of its reach, 0 and
-    n = 1 included.
+    Source: docs/rasp.md, section 3.
     """
     position = circuit.position(1, 0, 1)
     if form.is_constant:
@@ -225,11 +215,7 @@ def count(circuit: Circuit, form: AffineForm) -> AffineForm:
 
 
 def count_thresholds(circuit: Circuit, value: IntegerValue) -> AffineForm:
-    """Returns the prefix sum of an integer of constant range low..high.
-
-    x = low + sum over low < k <= high of [x >= k], so its sum is low i and a count for
-    each k.
-    """
+    """Returns the prefix sum of an integer x of constant range: low i + counts of x >= k."""
     low, high = value.range.low.offset, value.range.high.offset
     below = (IntegerValue(constant(k), syntax.exactly(k)) for k in range(low, high))
     reached = [at_least_one(circuit, difference(value, one)) for one in below]
@@ -238,10 +224,7 @@ def count_thresholds(circuit: Circuit, value: IntegerValue) -> AffineForm:
 
 
 def num_segments(of: IntegerType) -> int:
-    """Number of segments of n - 1 that cover the range, for every n >= 2.
-
-    high - low = c n + d = c (n - 1) + (c + d), and c + d is at most as many times n - 1.
-    """
+    """Number of segments of n - 1 that cover the range, for every n >= 2."""
     slope = of.high.slope - of.low.slope
     offset = of.high.offset - of.low.offset
     return slope + max(slope + offset, 0)
@@ -259,8 +242,7 @@ def segments(
 
         B_k = clip(b - low - k (n - 1), 0, n - 1),   k = 0, 1, …
 
-    Equal integers have equal thermometers, and different ones of the covered range
-    different ones. For n = 1 all are 0: there is one position and nothing to choose.
+    Source: docs/rasp.md, section 4.
     """
     above = form - linear_form(circuit, low)
     step = circuit.position(0, 1, 1) - 1
@@ -275,8 +257,7 @@ def squares(
 ) -> tuple[tuple[AffineForm, ...], AffineForm]:
     """Returns n B for each B of a thermometer, and the sum of all n B^2.
 
-    A head without mask and the score 2 B j - j^2, j from 0, attends to j = B with a gap
-    of 1 and reads n j and n j^2; it finds every B, as 0 <= B <= n - 1.
+    Source: docs/rasp.md, section 4.
     """
     scaled, squared = [], []
     for part in parts:

@@ -1,17 +1,12 @@
 """Compiled programs as models: average-hard attention, uniform or tieless in each head.
 
-The weights depend on the program and its alphabet alone; the length enters by the
-position encoding. The scores are scaled so that the best is 1 or more above the next in
-real arithmetic, at every length, so that softmax at a temperature of
-docs/theory/softmax-approximation.md, section 10, Theorem 26, computes the same.
+The weights depend on the program and its alphabet alone; the length enters by the position
+encoding. In real arithmetic the best score is 1 or more above the next, at every length.
+Floats compute a compiled program exactly up to `longest_exact_length`: integers are exact
+below 2^p, p the bits of a float, and the means of Booleans enter one kind of score, which
+floats miss by less than a quarter of its gap up to a length that `_mean_limit` gives.
 
-Floats compute a compiled program exactly up to a length (`longest_exact_length`). All
-numbers of a compiled program are integers but for 1/i and the means of Booleans. A sum of
-integers whose magnitudes add up to at most 2^p, p the bits of a float, is exact in any
-order, and so is a product below 2^p. The means and 1/i enter one kind of score, which
-floats miss by less than a quarter of its gap up to a length that `_mean_limit` gives. So
-the same keys are attended to as in real arithmetic, and the values attended to are
-integers again: no rounded number goes further.
+Source: docs/rasp.md, sections 6 and 7.
 """
 
 import bisect
@@ -141,13 +136,9 @@ def _resolves(score: int, steps: int, bits: int) -> bool:
 
 
 def _mean_limit(bits: int) -> float:
-    """Returns the n^2 up to which a score from a mean errs by less than 1/4.
+    """Returns the n^2 up to which a score from a mean errs by less than 1/4: 40 u n^2 < 1/4.
 
-    With the unit u = 2^-p, to first order: 1/i is off by u/i; C/i by u; the neuron for
-    b/i by 2u beside that, and S, their difference, by 5u in all. The score
-    n (2 S j - j^2/i) with j < i takes 5u 2 n j from S, u n j^2/i from 1/i, and three
-    roundings, of two products and a sum, of 2 n j + n j^2/i <= 3 n j at most: 20 u n^2.
-    Twice that stands for terms of higher order.
+    Source: docs/rasp.md, section 7.
     """
     return 2**bits / (4 * 40)
 

@@ -23,8 +23,9 @@ def constant_true(plan, side, truth):
     return plan.coordinate("some", constant=1.0)
 
 
-def never(plan, into, number, gate, factors, offset):
-    """Leave out what is added at a lone position."""
+def never(plan):
+    """Miss the lone position, where the number itself is read."""
+    return plan.coordinate("never")
 
 
 def first_conjunct(plan, name, conjuncts):
@@ -69,7 +70,7 @@ PLANTED = {
         "lookup_sharpness",
         lambda _: 0.2,
     ),
-    "a vote of odd": ("TB", "#<[Q_a] >= 1", translate, "_add_where", never),
+    "a vote of odd": ("TB", "#<[Q_a] >= 1", translate, "_only", never),
     "a blunt vote": ("TB", "#<[Q_a] > #<[Q_b]", translate, "SHARPNESS", 0.1),
     "a constant temperature": ("T", "Q_a S Q_b", compile, "PowerTemperature", CONSTANT),
 }
