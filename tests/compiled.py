@@ -1,4 +1,4 @@
-"""Programs that are compiled in a call, as JAX reports them."""
+"""Programs that are compiled in a call, as JAX reports them, and their equations."""
 
 import jax
 
@@ -17,3 +17,15 @@ def programs(work):
     finally:
         jax.monitoring.unregister_event_duration_listener(hear)
     return met
+
+
+def equations(program):
+    """Yields the equations of a traced program, whatever they are nested in."""
+    for equation in getattr(program, "jaxpr", program).eqns:
+        yield equation
+        parts = jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+        )
+        for part in parts:
+            if hasattr(part, "eqns"):
+                yield from equations(part)

@@ -1,8 +1,4 @@
-"""Pieces of models that version 2 of the file has, as options of a random model.
-
-Every row is a law's case: the forward pass is the reference's, influences are brute
-force's, what is not known of a piece is refused by name, and files hold it.
-"""
+"""Pieces of models that version 2 of the file has, as options of a random model."""
 
 import functools
 from typing import Any
@@ -77,6 +73,5 @@ def model_of(piece: str, **options: Any) -> Any:
 
 @functools.cache
 def brute_force(piece: str, **options: Any) -> np.ndarray:
-    """Influences on the last row by rerunning the reference [n, V]."""
     config, tensors = written(model_of(piece, **options))
     return reference.influence(config, tensors, TOKENS, include_query=True)

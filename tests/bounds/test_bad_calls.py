@@ -122,12 +122,6 @@ def test_every_bad_argument_is_an_input_error_on_one_line(tmp_path, monkeypatch)
             "operations",
         ),
         (lambda: bounds.search_inputs(SOFT, 4, restarts=2**31 - 1), "operations"),
-        (
-            lambda: bounds.compute_influence(
-                SOFT, TOKENS, method="screened", run=bounds.Run(checkpoint=3)
-            ),
-            "checkpoint = 3",
-        ),
         (lambda: bounds.bound_curve(SOFT, [4], store=3), "store = 3; expected an open"),
         (
             lambda: bounds.compute_influence(SOFT, TOKENS, run=bounds.Run(progress=3)),
@@ -138,10 +132,7 @@ def test_every_bad_argument_is_an_input_error_on_one_line(tmp_path, monkeypatch)
         (lambda: bounds.certify_influence(SOFT, TOKENS, progress=3), "progress = 3"),
         (lambda: jm.forward(SOFT, np.zeros(0, int)), "n = 0"),
         (lambda: jm.forward(SOFT, np.array([0, 2])), "token 2 at position 1"),
-        (
-            lambda: small_model(scale=-1),
-            "scale = -1",
-        ),
+        (lambda: small_model(scale=-1), "scale = -1"),
         (lambda: jm.get_language("random", 2**40), "num_symbols = 1099511627776"),
     ],
 )

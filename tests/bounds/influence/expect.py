@@ -16,11 +16,12 @@ def refused(message):
     assert "\n" not in str(caught.value)
 
 
-def encloses(found, exact):
-    """Whether the ends hold every exact influence, and there are no others."""
+def encloses(found, exact, slack=0.0):
+    """Whether the ends, moved by a slack, hold every exact value, and there are no others."""
     there = ~np.isnan(exact)
     np.testing.assert_array_equal(~np.isnan(found.upper), there)
-    return bool(((found.lower <= exact) & (exact <= found.upper))[there].all())
+    held = (found.lower - slack <= exact) & (exact <= found.upper + slack)
+    return bool(held[there].all())
 
 
 def meet(one, other):

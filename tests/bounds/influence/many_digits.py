@@ -14,13 +14,7 @@ DIGITS = reference.multiprecision(40)
 
 
 def every_pass(read, model, tokens):
-    """What is read of the input, at None, and of each substitution.
-
-    Args:
-        read: `reference.forward` or `reference.logits`.
-        model: a transformer.
-        tokens: [n].
-    """
+    """What is read of the input, at None, and of each substitution."""
     config, tensors = written(model)
     found = {None: read(config, tensors, tokens, DIGITS)}
     for i, old in enumerate(tokens):

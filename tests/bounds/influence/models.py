@@ -61,7 +61,6 @@ def build(case, seed=0) -> Any:
 
 
 def without_block_biases(model) -> Any:
-    """The model with no bias in its feed-forward blocks."""
     none = dict.fromkeys(("b1", "b2", "gate_bias"))
     layers = tuple(
         dataclasses.replace(

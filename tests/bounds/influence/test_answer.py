@@ -1,4 +1,4 @@
-"""Tables and maxima of positions are those of the whole list of influences."""
+"""Many inputs at once, what is no input or no model, and keywords that moved."""
 
 import re
 
@@ -8,88 +8,10 @@ import pytest
 
 import bounds
 from bounds import Run
-from bounds.influence.answer import (
-    MOVED_OF_BOTH,
-    MOVED_OF_INFLUENCE,
-    by_position,
-    tabulate,
-)
-from bounds.influence.result import Found, Ties
-from bounds.influence.rounding import top_of
-from bounds.influence.substitution import list_substitutions
+from bounds.influence.answer import MOVED_OF_BOTH, MOVED_OF_INFLUENCE
 from bounds.influence.targets.log_probability_sum import LogProbabilitySum
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
-
-N, V = 7, 4
-TOKENS = np.random.default_rng(0).integers(0, V, N)
-PAIRS = list_substitutions(TOKENS, V, query=3)
-
-
-@pytest.mark.parametrize("kind", ["drawn", "equal", "zeros", "wide"])
-def test_tables_have_every_pair_and_positions_their_maxima(kind):
-    rng = np.random.default_rng(1)
-    value = rng.integers(0, 4, len(PAIRS)) / 4  # so that there are equal ones
-    radius = rng.random(len(PAIRS))
-    if kind == "equal":
-        value[:] = 0.5
-    if kind == "zeros":
-        value[:], radius[:] = 0.0, 0.0
-    if kind != "wide":
-        radius *= 1e-3
-    lower, upper = np.maximum(value - radius, 0), value + radius
-    enclosed = rng.random(len(PAIRS)) < 0.8
-    given = PAIRS, value, lower, upper, enclosed
-    found = tabulate(given[0], *given[2:]) | by_position(*given)
-    for table, ends in ((found["lower"], lower), (found["upper"], upper)):
-        np.testing.assert_array_equal(table, PAIRS.scatter(ends))
-    assert found["enclosed"].sum() == enclosed.sum()
-    for i in range(N):
-        at = PAIRS.position == i
-        ends = [found[f"position_{end}"][i] for end in ("lower", "upper")]
-        if i == 3:
-            assert not at.any()
-            assert np.isnan(ends).all()
-            assert found["position_symbol"][i] == -1
-            continue
-        assert ends == [lower[at].max(), upper[at].max()]
-        first = np.flatnonzero(value[at] == value[at].max())[0]
-        assert found["position_symbol"][i] == PAIRS.symbol[at][first]
-        assert found["position_enclosed"][i] == enclosed[at][first]
-
-
-def test_no_pair_is_no_influence():
-    none = np.zeros(0)
-    empty = by_position(PAIRS.only(np.zeros(0, int)), none, none, none, none > 0)
-    assert np.isnan(empty["position_upper"]).all()
-
-
-@pytest.mark.parametrize("count", [16, 64, 1000])
-def test_the_top_is_the_largest_and_a_quarter_spread_over_all(count):
-    values = np.random.default_rng(2).permutation(500).astype(float)
-    chosen = top_of(values, count)
-    assert chosen.size == np.unique(chosen).size == min(count, 500)
-    assert (np.diff(chosen) > 0).all()
-    largest = np.argsort(-values)[: chosen.size - count // 4]
-    assert np.isin(largest, chosen).all()
-    if count < 500:
-        assert chosen[0] == 0
-        assert chosen[-1] == 499
-
-
-def test_parts_are_joined_in_order_with_the_worst_of_their_ties():
-    worse = Ties(0.25, 0.0, True, 4, (1.0, 0.75))
-    parts = [
-        Found(np.empty(0), np.empty(0), 1.0, None),
-        Found(np.ones(2), np.zeros(2), 3.0, Ties(0.5, 0.0, False, 1, (1.0, 0.5))),
-        Found(np.full(1, 2.0), np.full(1, np.nan), 2.0, worse),
-    ]
-    whole = Found.join(parts)
-    assert whole.values.tolist() == [1, 1, 2]
-    assert (whole.magnitude, whole.ties) == (3.0, worse)
-    moved = whole.with_moves(np.array([2]), np.array([0.5]))
-    assert moved.moves.tolist() == [0, 0, 0.5]
-
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 INPUTS = ([0, 1, 1, 0], [1, 1, 0, 1])
@@ -134,6 +56,7 @@ def test_a_checkpoint_is_of_one_input(tmp_path):
         (None, r"tokens = None; expected integers"),
         ([[0, 1], [0.5, 1]], "tokens have type float64; expected integers"),
         (3, r"tokens have shape \(\); expected one sequence"),
+        ([0, 7], "token 7 at position 1"),
     ],
 )
 def test_what_is_no_batch_is_refused(tokens, told):
@@ -168,15 +91,6 @@ def test_a_keyword_that_moved_names_its_new_place(name, call):
 def test_a_scan_does_not_advise_methods_that_it_refuses():
     with pytest.raises(TypeError, match="unexpected keyword argument 'budget'"):
         bounds.scan(MODEL, INPUTS[0], budget=3)  # pyright: ignore[reportCallIssue]
-
-
-def test_a_value_of_any_way_may_be_the_method():
-    for call, more in (
-        (bounds.compute_influence, ", Proposed, Screened"),
-        (bounds.scan, ""),
-    ):
-        with refused(f"one of Exhaustive, Incremental, .*Partial{more}$"):
-            call(MODEL, INPUTS[0], method=None)
 
 
 @pytest.mark.parametrize("given", [{"query": 1}, {"include_query": True}])

@@ -1,5 +1,9 @@
 """A screen that is stopped at any moment goes on from where its checkpoint stands."""
 
+import functools
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -61,6 +65,21 @@ def ask(path=None, progress=None, model=MODEL, **question):
     return compute_influence(model, TOKENS, **as_values(**asked, **question))
 
 
+@functools.cache
+def archive():
+    """Bytes of the checkpoint of a shallow model."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "screen.npz"
+        ask(path, model=SHALLOW)
+        return path.read_bytes()
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "screen.npz").write_bytes(archive())
+    return tmp_path / "screen.npz"
+
+
 @pytest.mark.slow
 def test_a_stopped_screen_ends_as_one_that_was_not(tmp_path, counted):
     counts, step = counted
@@ -111,9 +130,7 @@ def test_a_larger_budget_goes_on_from_a_smaller(tmp_path, counted):
     assert further.evaluated == counts["evaluated"]
 
 
-def test_the_checkpoint_of_another_question_is_refused(tmp_path):
-    path = tmp_path / "screen.npz"
-    ask(path, model=SHALLOW)
+def test_the_checkpoint_of_another_question_is_refused(path):
     for other in ({"query": 3}, {"positions": [1, 2]}, {"target": "logits"}):
         with refused("of another question"):
             ask(path, model=SHALLOW, **other)
@@ -122,16 +139,11 @@ def test_the_checkpoint_of_another_question_is_refused(tmp_path):
         compute_influence(SHALLOW, TOKENS[::-1], **asked)
 
 
-def test_the_checkpoint_of_an_earlier_format_is_refused(tmp_path):
-    """One that holds no estimates, as the first did."""
-    path = tmp_path / "screen.npz"
-    ask(path, model=SHALLOW)
+def test_the_checkpoint_of_an_earlier_format_is_refused(path):
     with np.load(path) as file:
-        arrays = {name: file[name] for name in file if name != "estimate"}
-    about = str(arrays.pop("about")).replace(
-        checkpoint.FORMAT, "attention-bounds screen 1"
-    )
-    np.savez(path, about=np.asarray(about), **arrays)
+        about = str(file["about"])
+    about = about.replace(checkpoint.FORMAT, "attention-bounds screen 1")
+    rewritten(path, about=np.asarray(about), estimate=None)
     with refused("or version; name another file"):
         ask(path, model=SHALLOW)
 
@@ -162,9 +174,7 @@ def rewritten(path, **changes):
     ],
     ids=str,
 )
-def test_an_archive_of_something_else_is_refused(tmp_path, changes):
-    path = tmp_path / "screen.npz"
-    ask(path, model=SHALLOW)
+def test_an_archive_of_something_else_is_refused(path, changes):
     rewritten(path, **changes)
     with refused("no readable checkpoint"):
         ask(path, model=SHALLOW)

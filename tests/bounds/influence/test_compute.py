@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.influence import (
-    METHODS,
-    LogProbabilitySum,
-    SharedBase,
-    compute_influence,
-)
+from bounds.influence import METHODS, LogProbabilitySum, SharedBase, compute_influence
 from bounds.influence.answer import answer
 from bounds.influence.build import build_request
 from bounds.influence.choice import choose_method
@@ -134,7 +129,6 @@ def test_a_model_that_sees_nothing_has_influence_zero_everywhere(weighting):
 
 @pytest.fixture
 def passes(monkeypatch):
-    """The base passes that are formed."""
     found = []
     monkeypatch.setattr(
         incremental, "prepare", lambda *given: found.append(given) or prepare(*given)
@@ -234,21 +228,6 @@ def test_the_cheapest_able_method_is_chosen_and_the_reason_given():
 def test_a_question_that_does_not_fit_is_refused(question, message):
     with refused(message):
         compute_influence(MODEL, TOKENS, **question)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "message"),
-    [
-        ([], "the empty word"),
-        ([[[0]]], r"shape \(1, 1, 1\)"),
-        ([0, 7], "token 7 at position 1"),
-        ([0.5, 1.0], "integers"),
-    ],
-    ids=str,
-)
-def test_tokens_that_do_not_fit_are_refused(tokens, message):
-    with refused(message):
-        compute_influence(MODEL, tokens)
 
 
 def test_float64_needs_x64():

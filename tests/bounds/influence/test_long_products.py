@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
 import jax_models as jm
 from benchmarks.operations import Outline
@@ -23,6 +22,7 @@ from bounds.influence.build import build_request
 from jax_models.model.transformer import forward
 from jax_models.run.compiler import REMEDY, SAFE_ROWS, is_affected
 from tests.architecture import with_architecture
+from tests.compiled import equations
 from tests.long_inputs import long_inputs
 
 # Traced here, or compared with what the option gives.
@@ -33,8 +33,7 @@ TOKENS = np.arange(LENGTH) % 3
 
 def long_products(program):
     """Shapes of products with an axis of over `SAFE_ROWS` entries that is kept."""
-    jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
-    for equation in jaxpr.eqns:
+    for equation in equations(program):
         if equation.primitive is jax.lax.dot_general_p:
             summed, _ = equation.params["dimension_numbers"]
             shapes = [x.aval.shape for x in equation.invars]
@@ -44,26 +43,13 @@ def long_products(program):
                 for axis, size in enumerate(shape)
             ):
                 yield shapes
-        for value in equation.params.values():
-            for one in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(one, ClosedJaxpr | Jaxpr):
-                    yield from long_products(one)
 
 
 def draw(width, **options):
     shape = {"num_layers": 2, "num_heads": 1, "d_ff": 4, "vocab_size": 3}
-    return jm.random_transformer(
-        jax.random.key(1),
-        **with_architecture(
-            **{
-                **shape,
-                "d_model": width,
-                "position": None,
-                "dtype": "float64",
-                **options,
-            }
-        ),
-    )
+    plain = {"d_model": width, "position": None, "dtype": "float64"}
+    options = with_architecture(**{**shape, **plain, **options})
+    return jm.random_transformer(jax.random.key(1), **options)
 
 
 CASES = [

@@ -52,7 +52,6 @@ def shares(asked, method, truth):
 
 
 def truth_of(asked):
-    """In float64, of the same float32 numbers."""
     return radii.found_by(INCREMENTAL, radii.doubled(asked))
 
 
@@ -143,7 +142,6 @@ def test_weights_alone_do_not_tell_what_keys_share(monkeypatch):
 
 @pytest.mark.parametrize("method", [INCREMENTAL, EXHAUSTIVE], ids=lambda x: x.name)
 def test_the_same_radii_in_any_order(method):
-    """Signs depend on contents and the run alone."""
     asked = question("sink", 0)
     values, found = moved_radii(asked, method)
     order = np.random.default_rng(0).permutation(len(asked.pairs))

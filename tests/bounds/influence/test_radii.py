@@ -13,14 +13,14 @@ from benchmarks.exact_values import exact_values
 from benchmarks.published_parity import bit_influence, published_parity
 from benchmarks.radii import measure_model, moved_radii
 from benchmarks.radii_families import DRAWN, FORMULAS, LENGTH
-from bounds.influence import compute_influence, request, substitution
+from bounds.influence import compute_influence, request
 from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.propagation import change_block
 from bounds.influence.scan import scan
-from jax_models.model.mask import MASKS, SIGHTS, visible
 from jax_models.weighting import Softmax
 from jax_models.weighting.base import NARROW
-from tests.bounds.influence.models import build
+from tests.architecture import with_attention
+from tests.bounds.influence.models import build, scaled_weights
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 TYPES = ("float32", "float64")
@@ -74,17 +74,16 @@ def test_the_truth_is_inside_where_values_are_wide(dtype):
     """A formula's heads with coordinates more that are 0: the same function."""
     formula = config("formula", dtype, drawn=1, layers=None)
     asked = radii.build(formula)
-    layers = []
-    for layer in asked.model.layers:
-        attention = layer.attention
+
+    def widen(attention):
         heads, width, _ = attention.value.shape
         more = NARROW + 1 - width
         value = jnp.pad(attention.value, ((0, 0), (0, more), (0, 0)))
         output = attention.output.reshape(-1, heads, width)
         output = jnp.pad(output, ((0, 0), (0, 0), (0, more))).reshape(len(output), -1)
-        attention = dataclasses.replace(attention, value=value, output=output)
-        layers.append(dataclasses.replace(layer, attention=attention))
-    model = dataclasses.replace(asked.model, layers=tuple(layers))
+        return {"value": value, "output": output}
+
+    model = with_attention(asked.model, widen)
     wide = dataclasses.replace(asked, model=model)
     exact = exact_values(asked, radii.digits(formula))
     found = moved_radii(wide, INCREMENTAL)
@@ -111,7 +110,6 @@ def test_the_rest_is_summed_apart_from_the_top_column(monkeypatch):
 
 
 def test_a_change_that_underflows_is_not_called_zero(monkeypatch):
-    """The oracle notices where it is."""
     asked = config("underflow", "float64", drawn=1)
     assert outside(measure_model(asked)) == 0
     monkeypatch.setattr(
@@ -141,49 +139,13 @@ def test_published_parity_keeps_its_digits(dtype):
         assert (upper - lower).max() <= 2 * 30 * goal * truth
 
 
-def test_what_the_masks_keep_from_the_query_does_not_move():
-    """Against the masks' visibility, followed layer by layer."""
-    everywhere = jnp.arange(5)
-    for below in MASKS:
-        for above in MASKS:
-            sees = [
-                np.asarray(visible(SIGHTS[mask], everywhere, everywhere))
-                | np.eye(5, dtype=bool)
-                for mask in (below, above)
-            ]
-            truth = sees[1].astype(int) @ sees[0].astype(int) > 0
-            for query in range(5):
-                first, last = substitution.reaching(
-                    [SIGHTS[below], SIGHTS[above]], 5, query
-                )
-                inside = (first <= np.arange(5)) & (np.arange(5) <= last)
-                assert 0 <= first <= query <= last < 5
-                assert (inside >= truth[query]).all()
-                if not any("strict" in mask for mask in (below, above)):
-                    assert (inside == truth[query]).all()
-
-
 TOKENS = np.random.default_rng(0).integers(0, 3, 6)
 
 
-def absorbed(size=1e-19, **case) -> Any:
+def absorbed(**case) -> Any:
     """What heads write is far below a rounding of the rows that it is added to."""
     model = build({"num_layers": 1, "mask": "none", "num_classes": 3, **case})
-    layers = []
-    for layer in model.layers:
-        attention, block = layer.attention, layer.feed_forward
-        attention = dataclasses.replace(
-            attention,
-            output=size * attention.output,
-            output_bias=0 * attention.output_bias,
-        )
-        block = dataclasses.replace(
-            block, w2=jnp.zeros_like(block.w2), b2=jnp.zeros_like(block.b2)
-        )
-        layers.append(
-            dataclasses.replace(layer, attention=attention, feed_forward=block)
-        )
-    return dataclasses.replace(model, layers=tuple(layers))
+    return scaled_weights(model, output=1e-19, output_bias=0.0, w2=0.0, b2=0.0)
 
 
 @pytest.mark.parametrize("method", ["exhaustive", "partial"])

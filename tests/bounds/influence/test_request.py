@@ -31,7 +31,6 @@ def draw(**options):
 
 
 def calls(source):
-    """The names that are called in a source."""
     found = (x.func for x in ast.walk(ast.parse(source)) if isinstance(x, ast.Call))
     return {x.id for x in found if isinstance(x, ast.Name)}
 

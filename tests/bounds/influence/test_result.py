@@ -53,7 +53,7 @@ def tied_model(*scores, num_layers=1):
 
 
 @pytest.mark.parametrize("method", EXACT)
-@pytest.mark.parametrize("num_layers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_layers", [1, 2])
 def test_an_ambiguous_tie_is_an_error_a_warning_or_ignored(num_layers, method):
     # Symbols 0 and 1 stand in neighbouring cells; 2 is far below.
     model = tied_model(1.0, 0.75, -3.0, num_layers=num_layers)
@@ -76,7 +76,7 @@ def test_an_ambiguous_tie_is_an_error_a_warning_or_ignored(num_layers, method):
 
 
 @pytest.mark.parametrize("method", EXACT)
-@pytest.mark.parametrize("num_layers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_layers", [1, 2])
 def test_a_tie_that_only_a_substitution_makes_ambiguous_is_seen(num_layers, method):
     model = tied_model(1.0, 0.75, -3.0, num_layers=num_layers)
     tokens = np.asarray([2, 2, 0, 2] * 3)

@@ -33,7 +33,6 @@ def build(constant=EXACT, layers=1, norm="pre", epsilon=0.0, **shape):
 
 
 def with_epsilon(model, epsilon):
-    """The model with this epsilon in the norms of its layers."""
     layers = []
     for layer in model.layers:
         norms = {

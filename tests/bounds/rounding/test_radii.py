@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bounds.rounding import moved, radii
-from bounds.rounding.moved_inputs import move_alike
+from bounds.rounding.moved_inputs import RUNS, move_alike, move_apart
 from bounds.rounding.radii import RATIO, SMALL, UNDERFLOWS, largest_magnitude
-from jax_models import InputError
+from tests.bounds.influence.expect import refused
 
 UNIT = 2.0**-53
 SIZES = np.array([8.0, 4.0, 2.0, 1e-9, 0.0])
@@ -70,7 +70,6 @@ TIMES = 100_000
 
 @jax.jit
 def added_up(params):
-    """Each number added to itself again and again."""
     zero = jnp.zeros_like(params)
     return jax.lax.fori_loop(0, TIMES, lambda _, total: total + params, zero)
 
@@ -127,7 +126,6 @@ def test_moves_of_a_few_roundings_leave_a_drift_outside(monkeypatch):
 
 
 def test_what_is_lost_beside_a_large_number_is_within_its_radius():
-    """All runs say 0."""
     params = jnp.asarray([[1.0, 2.0], [1e6, 1e6]], "bfloat16")
     value, radius = moved(difference, params)
     assert value == 0
@@ -153,7 +151,7 @@ def test_arguments_stay_and_the_function_is_compiled_once():
     ],
 )
 def test_what_cannot_be_moved_is_refused(function, params, said):
-    with pytest.raises(InputError, match=said):
+    with refused(said):
         moved(function, params)
 
 
@@ -164,7 +162,6 @@ def test_a_parameter_itself_has_four_times_eight_times_sixteen_roundings():
 
 
 def test_a_function_runs_once_and_four_times_more():
-    """Up and down by as much, with signs that are drawn twice."""
     asked = []
 
     def function(params):
@@ -188,3 +185,14 @@ def test_a_radius_is_at_least_sixteen_roundings_of_the_largest_number(dtype):
     value, radius = moved(lambda params: params[:1] * params[1:], params)
     assert value == 0
     assert radius == 16 * float(jnp.finfo(dtype).eps) / 2 * 2**20
+
+
+def test_equal_entries_move_alike_or_apart():
+    tree = [jnp.ones((50,)), jnp.ones((50,))]
+    for run in range(1, RUNS + 1):
+        alike = move_alike(tree, run)
+        assert all(np.unique(x).size == 1 for x in alike)
+        assert all(np.unique(x).size == 2 for x in move_apart(tree, run))
+    # Not of two arrays: each has a hash of its own.
+    runs = [move_alike(tree, run) for run in range(1, 20)]
+    assert any(x[0][0] != x[1][0] for x in runs)

@@ -29,7 +29,6 @@ def operands(dtype, spread=0.0):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", sorted(ROUNDOFF))
 def test_products_are_off_by_what_rounding_their_operands_allows(name, dtype):
-    """Whatever the range of the type: 2^-14 is the least normal number of float16."""
     one, two = operands(dtype, spread=8.0)
     sizes, exact = dot(abs(one), abs(two)), dot(one, two)
     error = {}
@@ -53,13 +52,7 @@ def test_numbers_of_the_type_are_multiplied_exactly(name):
 
 
 def program(times, base, change):
-    """Products of both kinds in a loop, a branch, a call, a map and a counted loop.
-
-    Args:
-        times: what multiplies something that moves.
-        base: [4, 4].
-        change: [3, 4].
-    """
+    """Products of both kinds in a loop, a branch, a call, a map and a counted loop."""
     fixed = jnp.matmul(base, base, precision=HIGHEST)
 
     def step(carry, row):

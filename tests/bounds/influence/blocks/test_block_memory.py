@@ -14,7 +14,7 @@ from bounds.influence import METHODS, SCREENS, InfluenceRequest
 from bounds.influence.blocks import block_memory
 from bounds.influence.blocks.block_memory import base_bytes, fit_block
 from bounds.influence.methods.exhaustive import pass_bytes
-from bounds.influence.propagation.change_block import block_bytes, block_sizes
+from bounds.influence.propagation.change_block import block_bytes
 from bounds.influence.substitution import list_substitutions
 from bounds.influence.two_layers.block import product_block
 from bounds.influence.two_layers.choice import product_bytes
@@ -47,42 +47,9 @@ def pose(model, n, limit=None):
     )
 
 
-@pytest.mark.parametrize("room", [1000, 999, 120, 10])
-def test_a_block_is_the_first_half_of_halves_that_fits(room):
-    found = fit_block(100, lambda size: 10.0 * size, room)
-    halves = [100, 50, 25, 13, 7, 4, 2, 1]
-    assert found == max(size for size in halves if 10 * size <= room)
-
-
-def test_a_limit_too_small_for_one_substitution_is_refused():
-    with refused(r"limit is 2 MiB.*about 3 MiB"):
-        fit_block(100, lambda size: 3.0 * 2**20, 2**21)
-
-
 def test_without_a_limit_one_substitution_goes_ahead(monkeypatch):
     monkeypatch.setattr(block_memory, "memory_budget", lambda: 1)
     assert fit_block(100, lambda size: 2.0 * size, None) == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "n", "expected"),
-    [
-        ({}, 100_000, (128, 64)),
-        ({"dtype": "float32"}, 100_000, (128, 64)),
-        ({}, N, (40, 40)),
-        ({"num_layers": 1}, 100_000, (8192, 1)),
-        ({"num_layers": 3}, 20_000, (13, 64)),
-        ({"d_model": 64, "num_heads": 4}, 4096, (32, 64)),
-    ],
-)
-def test_on_a_cpu_with_memory_sizes_are_those_of_its_cache(
-    options, n, expected, monkeypatch
-):
-    monkeypatch.setattr(block_memory, "memory_budget", lambda: 2**35)
-    monkeypatch.setattr(block_memory, "memory_at_hand", lambda: 2**35)
-    shapes = jax.eval_shape(lambda: draw(**options))
-    found = block_sizes(shapes, n)
-    assert (found.substitutions, found.rows) == expected
 
 
 @pytest.mark.parametrize(
@@ -112,12 +79,6 @@ def test_short_memory_makes_smaller_blocks_and_the_same_influence(
     assert meet(narrow, wide)
 
 
-def test_short_rows_take_a_tile_of_their_scores_and_no_more():
-    """Not the largest of tiles that a long input has."""
-    shapes = jax.eval_shape(lambda: draw(num_layers=3))
-    assert block_bytes(shapes, N, 1, N) < 2**20
-
-
 def test_a_screen_whose_exact_evaluations_do_not_fit_is_refused_before_it_runs():
     model, limit = jax.eval_shape(lambda: draw(num_layers=3)), 2**20
     for method in ("screened", "incremental"):
@@ -134,7 +95,6 @@ def test_a_method_refuses_what_one_substitution_does_not_fit_in(method):
 
 
 def held(tree):
-    """Bytes of a pytree of shapes."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
@@ -170,7 +130,6 @@ def test_what_a_base_pass_keeps_is_below_its_model(options):
     ids=lambda options: ", ".join(f"{k}={v}" for k, v in options.items()) or "softmax",
 )
 def test_what_the_compiler_accounts_for_is_below_the_models(options, n):
-    """Temporary buffers of the programs as users compile them."""
     jax.config.update("jax_disable_most_optimizations", False)
     model = draw(**options)
     for method in ("incremental", "exhaustive"):

@@ -12,11 +12,10 @@ import pytest
 
 import bounds
 from bounds.influence.methods import function_blocks
-from bounds.influence.methods.function_blocks import norm_rounding
 from bounds.influence.scan import Frobenius, scan
 from bounds.numbers.kind import STATED
-from bounds.numbers.norms import euclidean_norms
 from jax_models.model.transformer import forward, read_logits
+from tests.bounds.influence.asking import on_host
 from tests.bounds.influence.expect import meet, refused
 from tests.bounds.influence.models import TOKENS, build
 
@@ -52,8 +51,7 @@ def wrapped(batched=False) -> bounds.Callable:
 
 
 def host(apply, **options) -> bounds.Callable:
-    options = {"batched": True, **options}
-    return bounds.Callable(apply, host=True, vocab_size=V, **options)
+    return on_host(apply, V, **{"batched": True, **options})
 
 
 REDUCTIONS: list[Any] = [None, "none", "max", "mean", Frobenius(symmetrize="map")]
@@ -251,7 +249,6 @@ def test_it_is_the_check_that_finds_them():
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_the_check_allows_half_of_the_digits_of_the_float_type(dtype):
-    """Batches round otherwise than single passes do, and a little more is found."""
     root = float(np.finfo(dtype).eps) ** 0.5
 
     def off_by(times):
@@ -369,7 +366,6 @@ def test_a_host_function_may_write_to_its_input_and_use_its_buffer_again():
 
 
 def test_a_radius_without_its_base_is_caught(monkeypatch):
-    """The oracle of the stated radius sees that an evaluation is left out."""
     monkeypatch.setattr(
         function_blocks, "_radii", lambda stated, inputs: np.zeros(len(inputs))
     )
@@ -381,13 +377,9 @@ TERMS = 100_000
 VALUES = np.asarray([0.3, 1000.0], np.float32)
 
 
-def ask(function, tokens, radius=None, **question) -> Any:
-    options = {"radius": radius, "check": False, "vocab_size": 2, "batched": False}
-    if isinstance(function, jax.stages.Wrapped):
-        held = bounds.Callable(lambda _, tokens: function(tokens), **options)
-    else:
-        held = bounds.Callable(function, host=True, **options)
-    return bounds.compute_influence(held, tokens, **question)
+def ask(function, tokens, radius=None) -> Any:
+    held = on_host(function, 2, radius=radius, check=False)
+    return bounds.compute_influence(held, tokens)
 
 
 def sequential_sum(tokens):
@@ -448,29 +440,6 @@ def test_the_ends_are_two_radii_and_the_rounding_of_the_norm_away(which):
     found = ask(function, [0, 0], radius=given)
     assert 5 - expected - 1e-13 < found.max_lower < 5 - expected
     assert 5 + expected < found.max_upper < 5 + expected + 1e-13
-
-
-def exact_square(row):
-    return sum((Fraction(float(x)) ** 2 for x in row), Fraction(0))
-
-
-@pytest.mark.parametrize("size", [1e-320, 1e-200, 1.0, 1e200, 1e307])
-def test_the_rounding_of_a_norm_encloses_the_norm(size):
-    rows = np.random.default_rng(0).normal(size=(40, 7)) * size
-    norms = euclidean_norms(rows)
-    rounding = norm_rounding(norms, rows.shape[1])
-    for row, norm, radius in zip(rows, norms, rounding, strict=True):
-        low, high = (
-            Fraction(float(norm)) + s * Fraction(float(radius)) for s in (-1, 1)
-        )
-        assert max(low, Fraction(0)) ** 2 <= exact_square(row) <= high**2
-        assert radius <= 1e-14 * norm + 5e-324
-
-
-def test_a_norm_that_rounds_is_not_enclosed_without_its_rounding():
-    rows = np.random.default_rng(0).normal(size=(40, 7))
-    squares = [Fraction(float(norm)) ** 2 for norm in euclidean_norms(rows)]
-    assert any(x != exact_square(row) for x, row in zip(squares, rows, strict=True))
 
 
 NO_RADII = [-1e-9, math.nan, math.inf, "1e-9", [0.1], 10**400, True]

@@ -17,10 +17,10 @@ from bounds.influence.build import TableOptions, build_request
 from bounds.influence.methods import bucket
 from bounds.influence.methods.bucket import LENGTHS, bucket_length
 from jax_models.model.entry import TokenDropout
-from jax_models.model.mask import SIGHTS, Sight, sees_any, visible
+from jax_models.model.mask import Sight
 from jax_models.run.mesh import device_mesh
-from tests.bounds.influence.expect import meet
-from tests.bounds.influence.models import FACTORS, TOKENS, build
+from tests.bounds.influence.expect import meet, refused
+from tests.bounds.influence.models import TOKENS, build
 from tests.compiled import programs
 
 # Keywords of a scan's question; the others are of its answer.
@@ -30,7 +30,6 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 @pytest.fixture
 def short(monkeypatch):
-    """Inputs of 12 tokens are padded to 16."""
     monkeypatch.setattr(bucket, "SHORTEST", 2)
 
 
@@ -52,23 +51,6 @@ def test_lengths_grow_by_less_than_a_seventh():
         assert one < after < 1.15 * (one + 1)
     between = [n for n in LENGTHS if 40 <= n < 80] + [84]
     assert between == [42, 48, 55, 64, 73, 84]
-
-
-@pytest.mark.parametrize("mask", FACTORS["mask"])
-@pytest.mark.parametrize("window", [None, 3])
-def test_rows_of_the_input_see_what_they_saw_and_the_padding_itself(mask, window):
-    before = SIGHTS[mask]
-    before = dataclasses.replace(before, window=window)
-    after = dataclasses.replace(before, end=jnp.int32(9))
-    at = jnp.arange(12, dtype=jnp.int32)
-    seen = np.asarray(visible(after, at, at))
-    np.testing.assert_array_equal(seen[:9, :9], visible(before, at[:9], at[:9]))
-    assert not seen[:9, 9:].any()
-    assert not seen[9:, :9].any()
-    assert (seen[9:, 9:] == np.eye(3, dtype=bool) * before.itself).all()
-    any_seen = sees_any(after, at, 12)
-    np.testing.assert_array_equal(seen.any(axis=1), any_seen)
-    assert not after.everything
 
 
 RNG = np.random.default_rng(0)
@@ -158,17 +140,15 @@ def test_scans_of_padded_inputs_are_those_without(case, unpadded):
 
 @pytest.mark.usefixtures("short")
 def test_the_largest_influences_of_a_padded_input_have_radii(unpadded):
-    ask = functools.partial(
-        bounds.compute_influence, build({"mask": "future"}), TOKENS, rounding="top"
-    )
-    for method in ("incremental", "partial"):
-        found, alone = ask(method=method), unpadded(ask, method=method)
-        assert found.exact
-        assert found.enclosed is not None
-        assert 0 < found.enclosed.sum() <= found.substitutions
-        assert (found.position, found.symbol) == (alone.position, alone.symbol)
-        assert found.max_lower <= alone.max_upper
-        assert alone.max_lower <= found.max_upper
+    model, question = build({"mask": "future"}), {"rounding": "top"}
+    ask = functools.partial(bounds.compute_influence, model, TOKENS, **question)
+    found, alone = ask(method="incremental"), unpadded(ask, method="incremental")
+    assert found.exact
+    assert found.enclosed is not None
+    assert 0 < found.enclosed.sum() <= found.substitutions
+    assert (found.position, found.symbol) == (alone.position, alone.symbol)
+    assert found.max_lower <= alone.max_upper
+    assert alone.max_lower <= found.max_upper
 
 
 @pytest.mark.usefixtures("short")
@@ -225,7 +205,6 @@ def test_long_inputs_and_much_work_keep_their_length(monkeypatch):
 
 
 def test_lengths_from_40_to_48_compile_two_sets_of_programs():
-    """Of the first and the last length that are padded to the same one."""
     model = build({"num_layers": 3, "d_model": 4, "d_ff": 4, "num_heads": 1})
     inputs = [RNG.integers(0, 3, n) for n in (40, 42, 43, 48)]
     ask = functools.partial(bounds.scan, model, rounding="none")
@@ -242,7 +221,5 @@ def test_an_input_beyond_the_position_table_is_refused_though_it_is_padded():
     model = build({"mask": "future"})
     model = dataclasses.replace(model, position=jm.PositionTable(np.ones((11, 8))))
     for ask in (bounds.compute_influence, bounds.scan):
-        with pytest.raises(
-            jm.InputError, match="n = 12 is beyond the model's position"
-        ):
+        with refused("n = 12 is beyond the model's position"):
             ask(model, TOKENS)

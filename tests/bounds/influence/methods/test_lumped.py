@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jax_models as jm
 from benchmarks import reference
 from bounds.influence import compute_influence, request
 from bounds.influence.build import build_request
@@ -20,6 +19,8 @@ from bounds.influence.inputs import classes
 from bounds.influence.methods import lumped
 from jax_models.model.position import Coordinates, PositionTable, ResidueTerm
 from jax_models.weighting import WEIGHTINGS
+from tests.architecture import with_attention
+from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import FACTORS, allowed, build, scaled_weights
 from tests.bounds.influence.test_laws import assert_agree
 from tests.covering import cover
@@ -101,11 +102,8 @@ def test_lumping_equals_unlumped_where_any_two_features_meet(case):
 @pytest.mark.usefixtures("quick_compilation")
 def test_layers_may_read_ties_from_either_side():
     model = build({"num_layers": 2, "position": None, "weighting": "leftmost_hard"})
-    above = model.layers[1]
-    attention = dataclasses.replace(
-        above.attention, weighting=WEIGHTINGS["rightmost_hard"]()
-    )
-    above = dataclasses.replace(above, attention=attention)
+    right = {"weighting": WEIGHTINGS["rightmost_hard"]()}
+    above = with_attention(model, right).layers[1]
     model = dataclasses.replace(model, layers=(model.layers[0], above))
     model = scaled_weights(model, query=0.0, query_bias=0.0)
     tokens = np.random.default_rng(2).integers(0, 3, 29)
@@ -202,25 +200,18 @@ def test_it_is_chosen_where_it_is_the_cheapest():
         assert choice.way.name == chosen
 
 
-def refusal(model, tokens):
-    with pytest.raises(jm.InputError) as caught:
-        compute_influence(model, tokens, method="lumped")
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_it_says_why_it_cannot():
     tokens = np.random.default_rng(0).integers(0, 3, 300)
-    masked = build({"mask": "past", "position": None})
-    assert "layer 0 has mask 'past'" in refusal(masked, tokens)
-    shallow = build({"num_layers": 0})
-    assert "the model has none" in refusal(shallow, tokens)
-    assert "300 positions have more than 256" in refusal(build({}), tokens)
     table = np.repeat(np.arange(100.0), 3)[:, None] * np.ones(8)
     many = with_places(build({}), PositionTable(jnp.asarray(table)))
-    spread = np.tile([0, 1, 2], 100)
-    found = refusal(many, spread)
-    assert f"this input has 299, more than {classes.MAX_CLASSES}" in found
+    for model, given, said in (
+        (build({"mask": "past", "position": None}), tokens, "layer 0 has mask 'past'"),
+        (build({"num_layers": 0}), tokens, "the model has none"),
+        (build({}), tokens, "300 positions have more than 256"),
+        (many, np.tile([0, 1, 2], 100), f"299, more than {classes.MAX_CLASSES}"),
+    ):
+        with refused(said):
+            compute_influence(model, given, method="lumped")
     half = build({"position": None, "dtype": "float32"})
     assert lumped.refuse_length(half, 2**24) is None
     assert "float32 holds exactly" in str(lumped.refuse_length(half, 2**24 + 1))
@@ -228,7 +219,6 @@ def test_it_says_why_it_cannot():
 
 @pytest.mark.parametrize("position", [periodic(3), None], ids=["periodic", "none"])
 def test_position_encodings_are_formed_once(position, monkeypatch):
-    """For all that ask: what a method refuses, what it costs, and its blocks."""
     lengths, form = [], request.distinct_places
 
     def counted(model, length):

@@ -15,7 +15,6 @@ from bounds.influence.choice import choose_method
 from bounds.influence.methods.incremental import follow, is_sparse
 from bounds.influence.propagation import sparse
 from bounds.influence.propagation.change_block import change_block, prepare
-from bounds.influence.propagation.changed_layer import ChangedRows, capacities, frames
 from bounds.influence.propagation.first_layer import prepare_layer
 from bounds.influence.propagation.sparse import least_scores, touched_rows
 from bounds.influence.result import Ties
@@ -260,49 +259,6 @@ def test_a_planted_error_is_caught(monkeypatch, weighting, planted):
 
 
 # The sets themselves.
-
-
-def test_frames_hold_every_row_once_beside_its_own_keys():
-    rng = np.random.default_rng(0)
-    sizes = np.array([3, 0, 1, 4, 2])
-    row = np.concatenate([np.sort(rng.permutation(9)[:size]) for size in sizes])
-    change = rng.normal(size=(10, 2))
-    rows = ChangedRows(np.concatenate([[0], np.cumsum(sizes)]), row, change)
-    owner = np.array([0, 0, 0, 0, 0, 2, 3, 3, 4])
-    seen = []
-    for frame, used in frames(rows, owner, 9, 4, width=2, lines=3):
-        assert frame.task.shape == (3, 2)
-        assert (frame.task[used:] == -1).all()
-        for task, index, moved in zip(
-            frame.task, frame.index, frame.change, strict=True
-        ):
-            tasks = task[task >= 0]
-            seen += tasks.tolist()
-            for one in tasks:
-                held = slice(rows.start[owner[one]], rows.start[owner[one] + 1])
-                np.testing.assert_array_equal(index[index < 9], row[held])
-                np.testing.assert_array_equal(moved[index < 9], change[held])
-    assert sorted(seen) == list(range(owner.size))
-
-
-def test_sets_keep_what_changed_in_order():
-    owner, row = np.array([0, 0, 2, 2]), np.array([1, 5, 0, 3])
-    change = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 2.0], [3.0, 3.0]])
-    rows = ChangedRows.gather(4, owner, row, change)
-    np.testing.assert_array_equal(rows.sizes, [1, 0, 2, 0])
-    np.testing.assert_array_equal(rows.row, [1, 0, 3])
-    np.testing.assert_array_equal(rows.owner, [0, 2, 2])
-    np.testing.assert_array_equal(rows.part(1, 3).sizes, [0, 2])
-    found = rows.find(np.array([0, 0, 2, 3]), np.array([1, 5, 3, 3]), 6)
-    np.testing.assert_array_equal(found, [0, -1, 2, -1])
-
-
-def test_capacities_are_powers_of_two_that_hold_the_sets():
-    sizes = np.arange(101)
-    found = capacities(sizes, 100)
-    assert (found >= np.minimum(sizes, 100)).all()
-    np.testing.assert_array_equal(np.unique(found), [1, 8, 100])
-    np.testing.assert_array_equal(np.unique(capacities(sizes[:41], 40)), [1, 40])
 
 
 SCORES = np.array([8.0, 4.0, 4.375, 1.5, 0.25])

@@ -18,7 +18,7 @@ from bounds.influence.targets.change import change_target
 from jax_models.model.transformer import apply_layer, embed
 from tests.architecture import with_architecture
 
-N, SYMBOLS = 6, 2
+N = 6
 TOKENS = np.array([0, 1, 1, 0, 1, 0], np.int32)
 SHAPE = {"num_heads": 2, "d_model": 4, "d_ff": 4, "vocab_size": 2, "dtype": "float64"}
 
@@ -52,11 +52,7 @@ def _pass(structure_key, depth):
 
 
 def examine(model, query, target="activation", groups=2, rank=0, tokens=TOKENS):
-    """Returns error / bound of the target, of rows between layers, and of row i.
-
-    Of rows before the last layer also of what it reads of them. What of the error is
-    within rounding of the largest row is not counted.
-    """
+    """Returns error / bound of the target, of rows between layers, and of row i."""
     position = np.array([i for i in range(tokens.size) if i != query], np.int32)
     symbol = (1 - tokens[position]).astype(np.int32)
     tokens = jnp.asarray(tokens)

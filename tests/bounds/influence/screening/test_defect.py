@@ -33,7 +33,6 @@ def test_the_second_derivative_is_at_most_two_over_root_three():
 
 @pytest.mark.parametrize("epsilon", [1e-5, 1.0])
 def test_no_change_goes_beyond_the_bounds_and_some_come_near(epsilon):
-    """Both bounds hold for known and unknown changes of all sizes and directions."""
     rng = np.random.default_rng(1)
     norm = _norm(epsilon)
     base = rng.normal(size=(ROWS, WIDTH))

@@ -10,12 +10,10 @@ import pytest
 
 from bounds.influence.propagation.first_layer import prepare_layer
 from bounds.influence.propagation.pointwise import base_rows
-from bounds.influence.screening.envelopes import Factors, field_at_rows, sum_field
 from bounds.influence.screening.layer_base import map_norms, weigh_rows
 from bounds.influence.screening.middle_layer import move_own_row, reach_row
 from bounds.influence.screening.replaced_column import (
     Columns,
-    MovedColumns,
     State,
     move_columns,
     read_inputs,
@@ -36,27 +34,6 @@ ROW, ACROSS = np.array([3.0, -1.0, 0.0, -2.0]), np.array([1.0, 1.0, -4.0, 2.0])
 
 def drawn(seed, *shape):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
-
-
-def test_the_field_of_two_replaced_columns_is_its_definition():
-    """For any factors: the sums over their product, column n left out where it moves."""
-    h, r, e, v, i = 2, 3, 2, 4, 2
-    factors = Factors(drawn(0, N, h, r), drawn(1, h, 1, r, N), N)
-    none = jnp.zeros((h, N, i))
-    moved = MovedColumns(drawn(2, h, N, e, i), drawn(3, h, N, v, i), none, none)
-    values, queries, heads = drawn(4, h, N, v), drawn(5, N, h, e), drawn(6, N, h, v)
-    here = EVERY[:, None] == jnp.asarray([3, 5], jnp.int32)
-    field = sum_field(factors, moved, values, here)
-    found, common = field_at_rows(field, jnp.int32(0), factors.rows, queries, heads)
-    weights = np.einsum("jhr,hrm->hjm", factors.rows, factors.columns[:, 0])
-    weights = np.where(here.T[:, None, None], 0, weights)
-    scores = np.einsum("jhe,hmei->ihjm", queries, moved.key)
-    away = values[:, None] - heads.swapaxes(0, 1)[:, :, None]
-    exact = np.einsum("ihjm,hmvi->jhvi", weights, moved.value)
-    exact += np.einsum("ihjm,hjmv->jhvi", weights * scores, away)
-    np.testing.assert_allclose(found, exact, atol=1e-12)
-    mean = np.einsum("ihjm->jhi", weights * scores)
-    np.testing.assert_allclose(common, mean, atol=1e-12)
 
 
 @pytest.mark.usefixtures("quick_compilation")

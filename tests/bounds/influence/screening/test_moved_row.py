@@ -1,8 +1,4 @@
-"""One row whose keys have all moved: every bound of it against what it bounds.
-
-Four columns in two dimensions, one head with identity maps; sizes of queries, keys, known
-and unknown changes over six decades, or absent.
-"""
+"""One row whose keys have all moved: every bound of it against what it bounds."""
 
 import jax
 import jax.numpy as jnp
@@ -142,7 +138,6 @@ def _exact(keys, values, query, step, further, known, unknown):
 
 
 def test_the_configuration_is_exact(measured):
-    """Known changes move the heads by what a second evaluation says."""
     exact, found = measured["heads"]
     np.testing.assert_allclose(found, exact, rtol=1e-7, atol=1e-12)
 
@@ -152,7 +147,6 @@ def test_the_configuration_is_exact(measured):
     [("linear", 0.99), ("turned", 0.5), ("curved", 0.9), ("moves", 0.99)],
 )
 def test_no_row_is_beyond_its_bounds_and_some_come_near(measured, name, least):
-    """The base derivative, its turning, what is not linear, and all of the change."""
     exact, bound = measured[name]
     shows = exact > 1e-9
     assert (exact[shows] <= bound[shows] * (1 + 1e-4)).all()

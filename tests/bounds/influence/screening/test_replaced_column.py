@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from bounds.influence.propagation.first_layer import prepare_layer
-from bounds.influence.screening.layer_base import (
-    QueryRows,
-    tile_weights,
-    weigh_rows,
-)
+from bounds.influence.screening.layer_base import QueryRows, tile_weights, weigh_rows
 from bounds.influence.screening.replaced_column import (
     MovedColumns,
     replace_column,
@@ -25,7 +21,6 @@ EVERY = jnp.arange(N, dtype=jnp.int32)
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("mask", ["none", "future"])
 def test_the_known_turning_is_the_reference_s_derivative_less_the_base_s(mask):
-    """By what is known of the columns, with any weights, and by the row's own query."""
     layer = draw_layer({"mask": mask, "score": "dot_product"})
     attention, position = layer.attention, jnp.asarray([2, 4], jnp.int32)
     drawn = np.random.default_rng(0).normal

@@ -25,6 +25,11 @@ CASES = {
     "post-norm": {"num_layers": 4, "layer_norm": "post", "final_norm": True},
     "gelu": {"num_layers": 3, "activation": "gelu"},
     "concatenated": {"num_layers": 3, "combine": "concat"},
+    "temperature of the row": {
+        "num_layers": 3,
+        "mask": "future",
+        "temperature": jm.PowerTemperature(1.5, -0.3, "position"),
+    },
     "strictly causal, pre-norm, gelu": {
         "num_layers": 4,
         "mask": "strict_future",
@@ -46,7 +51,6 @@ def worst(case, seeds, **options):
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_error_is_beyond_its_bound_and_some_come_near(name, quick_compilation):
-    """Of the target, of every row between layers, and of row i, over wild models."""
     found = worst(CASES[name], range(24))
     assert max(found.values()) <= 1
     # A test in which bounds are far above the errors would miss a term that is not there.
@@ -65,7 +69,6 @@ def test_no_error_is_beyond_its_bound_and_some_come_near(name, quick_compilation
     ids=str,
 )
 def test_no_error_is_beyond_its_bound_otherwise(name, options, quick_compilation):
-    """With a field of known terms, and of the read-out."""
     case = {**CASES[name], "num_classes": 3}
     assert max(worst(case, range(24), **options).values()) <= 1
 
@@ -77,8 +80,6 @@ def _without_kinks(whole, operation, base, known, reach):
 
 
 def _without(field):
-    """A function's result, or one field of it, becomes zero."""
-
     def without(whole, *arguments, **options):
         found = whole(*arguments, **options)
         if field is None:
@@ -149,7 +150,6 @@ STORED_CASES = {
 
 
 def stored_model(name):
-    """Returns the stored model of a name "CASE, KIND"."""
     shape = {"num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2}
     template = jm.random_transformer(
         jax.random.key(0),
@@ -180,7 +180,6 @@ def stored_model(name):
 def test_no_error_is_beyond_its_bound_where_bounds_are_attained(
     name, quick_compilation
 ):
-    """Of target, rows and row i; the kind that was searched for comes near."""
     model, kind = stored_model(name), name.split(", ")[1]
     nearest = []
     # With all factors of the weights; the models of the slow cases were climbed without.

@@ -74,8 +74,7 @@ def assert_influences(name, method, target, compare: Compare):
     exact = exact_table(logits, compare)
     if method != "lumped":  # which follows one row
         found = bounds.scan(model, INPUT, method=method, target=target, rows="all")
-        there = ~np.isnan(exact)
-        assert ((found.lower <= exact) & (exact <= found.upper))[there].all()
+        assert encloses(found, exact)
     exact = exact[..., -1]
     exact[-1] = np.nan  # the query's own token is not asked for
     assert_encloses(model, method, target, exact)
@@ -92,13 +91,11 @@ def assert_encloses(model, method, target, exact):
 
 
 def softmax(logits):
-    """Probabilities in many digits."""
     weights = [MP.exp(x) for x in logits]
     return [x / sum(weights) for x in weights]
 
 
 def in_digits(row):
-    """Numbers of a row in many digits."""
     return [MP.mpf(float(x)) for x in row]
 
 

@@ -1,7 +1,4 @@
-"""What is watched of many rows: pooled vectors and sums of log-probabilities.
-
-The oracle is the definition over passes of 40 digits, and over the model's own rows.
-"""
+"""What is watched of many rows: pooled vectors and sums of log-probabilities."""
 
 import dataclasses
 import functools
@@ -216,76 +213,3 @@ def test_bad_values_are_one_line(make, message):
 def test_rows_and_symbols_that_are_not_there_are_named(target, message):
     with refused(message):
         bounds.compute_influence(model_of("hard"), INPUT, target=target)
-
-
-LATE = 7
-
-
-def cooling(num_layers):
-    """A model whose last symbol's scores are large, the more so at later rows.
-
-    Their terms nearly cancel: the two entries of keys that the symbol's query reads are each
-    other's negatives but for a small rest.
-    """
-    model = build({"num_layers": num_layers, "mask": "future", "position": None})
-    first, large = model.layers[0], 1e10
-    embedding, query, key, value = (
-        np.asarray(x).copy()
-        for x in (
-            model.embedding,
-            *(getattr(first.attention, x) for x in ("query", "key", "value")),
-        )
-    )
-    bias = np.asarray(first.attention.key_bias).copy()
-    embedding[:, -1] = 0, 0, 1
-    query[:, :, -1] = key[:, :, -1] = value[:, :, -1] = 0
-    query[:, :2, -1] = large
-    key[:, 1], bias[:, 1] = key[:, 1] / large - key[:, 0], -bias[:, 0]
-    attention = dataclasses.replace(
-        first.attention,
-        query=jnp.asarray(query),
-        key=jnp.asarray(key),
-        key_bias=jnp.asarray(bias),
-        value=jnp.asarray(value),
-        temperature=jm.PowerTemperature((LATE + 1.0) ** 8, -8.0, "position"),
-    )
-    layers = (dataclasses.replace(first, attention=attention), *model.layers[1:])
-    return dataclasses.replace(model, embedding=jnp.asarray(embedding), layers=layers)
-
-
-def beyond_at_a_late_row(num_layers, target, method):
-    """How far the influence of that symbol at the last row is outside, in radii."""
-    model, tokens = cooling(num_layers), np.arange(LATE + 1) % 2
-    changed = tokens.copy()
-    changed[LATE] = 2
-    config, tensors = written(model)
-    before, after = (
-        reference.logits(config, tensors, x, DIGITS) for x in (tokens, changed)
-    )
-    moved = after[LATE] - before[LATE]
-    if target != "logits":
-        moved = summed(target, after) - summed(target, before)
-    found = bounds.compute_influence(
-        model,
-        tokens,
-        target=target,
-        method=method,
-        positions=[LATE],
-        symbols=[2],
-        include_query=target == "logits",
-    )
-    middle = (found.max_lower + found.max_upper) / 2
-    assert found.max > 1e-2
-    radius = (found.max_upper - found.max_lower) / 2
-    return float(abs(middle - MP.norm(list(moved)))) / radius
-
-
-COOLING = [(1, LogProbabilitySum((1, 2), (0, LATE))), (2, "logits")]
-
-
-@pytest.mark.parametrize(
-    ("which", "method"),
-    [*((0, x) for x in ("exhaustive", "incremental", "partial")), (1, "incremental")],
-)
-def test_scores_of_rows_with_a_lower_temperature_round_more(which, method):
-    assert beyond_at_a_late_row(*COOLING[which], method) <= 1

@@ -41,8 +41,6 @@ MODEL = build({"num_layers": 2, "position": None}, seed=1)
 
 @pytree
 class Probe(Target):
-    """The final activation along a direction."""
-
     reads = "activation"
     direction: Array
 
@@ -74,7 +72,6 @@ METHODS = ("exhaustive", "incremental", "partial", "lumped")
 
 @pytest.fixture(scope="module")
 def along():
-    """Influences along the first direction, by passes of many digits."""
     rows = every_pass(reference.forward, MODEL, INPUT)
     return exact_influences(rows, lambda x: np.asarray([x[-1] @ DIRECTIONS[0]]))
 

@@ -1,7 +1,4 @@
-"""What is watched of the logits: exact changes, enclosures, refusals.
-
-The oracle is each target as its definition says, in many digits.
-"""
+"""What is watched of the logits: exact changes, enclosures, refusals."""
 
 import dataclasses
 from typing import Any
@@ -46,7 +43,6 @@ TARGETS = {
 
 
 def defined(target, logits):
-    """A target of logits [v], as it is defined."""
     logits = [MP.mpf(x) for x in logits]
     p = softmax(logits)
     match target:
