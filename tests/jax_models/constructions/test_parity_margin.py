@@ -1,6 +1,5 @@
 """The logits of both PARITY transformers against closed forms, at every length."""
 
-import itertools
 import math
 
 import mpmath
@@ -9,10 +8,7 @@ import pytest
 
 import jax_models as jm
 from benchmarks import reference
-from jax_models.constructions import (
-    normalised_parity_transformer,
-    parity_transformer,
-)
+from jax_models.constructions import normalised_parity_transformer, parity_transformer
 from jax_models.constructions.normalised_parity import Coordinate
 from tests.written import written
 
@@ -118,28 +114,3 @@ def test_the_closed_form_sees_a_row_that_is_normalised_otherwise():
     found = query_logit(config, tensors, tokens)
     expected = perturbed_logit(tokens, SHARPNESS, 1e-3)
     assert found != pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("length", [1, 2, 3])
-def test_every_bit_of_every_string_has_the_same_influence(length):
-    c = 1.5
-    config, tensors = written(parity_transformer(c=c, dtype="float64"))
-    odd, even = (closed_form(length + 1, odd, c) for odd in (True, False))
-    expected = float(odd - even) / (length + 1)
-    if length % 2:
-        assert expected == pytest.approx(4 * math.tanh(c) / (length + 1) ** 2)
-    for string in itertools.product((0, 1), repeat=length):
-        found = reference.influence(
-            config,
-            tensors,
-            (*string, 2),
-            target="logits",
-            arithmetic=reference.multiprecision(40),
-        )
-        assert np.isnan(found[-1]).all()
-        assert np.isnan(found[:, 2]).all()
-        assert (np.isfinite(found).sum(axis=1)[:-1] == 1).all()
-        # The model's own numbers are float64: p/N is rounded, the result is not.
-        np.testing.assert_allclose(
-            found[np.isfinite(found)], expected, rtol=1e-15, atol=0
-        )

@@ -14,6 +14,8 @@ import jax_models as jm
 from jax_models.format import file as checkpoint
 from jax_models.format.model_check import check_model
 from tests.architecture import small_model
+from tests.bounds.influence.expect import refused
+from tests.bounds.test_bad_calls import CALLS, SOURCE, TOKENS
 
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_ff": 3, "vocab_size": 3}
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -62,39 +64,23 @@ BAD = [
 @pytest.mark.parametrize(("path", "value", "complaint"), BAD)
 def test_a_field_that_no_model_may_have_is_refused_in_one_line(path, value, complaint):
     bad = replaced(draw(), path, value)
-    with pytest.raises(jm.InputError, match=complaint) as caught:
+    with refused(complaint):
         check_model(bad)
-    assert "\n" not in str(caught.value)
 
 
-TOKENS = [0, 1, 0, 1]
-SOURCE = jm.get_source("parity", 0.1)
 ENTRANCES = {
-    "apply": lambda m: jm.apply(m, TOKENS),
-    "apply_logits": lambda m: jm.apply_logits(m, TOKENS),
+    **{
+        function.__name__: lambda m, function=function, given=given: function(
+            **{**given, "model": m}
+        )
+        for function, given in CALLS
+        if "model" in given
+    },
     "accepts": lambda m: jm.accepts(m, TOKENS),
     "model_bytes": jm.model_bytes,
     "save": lambda m: jm.save(m, "never.safetensors"),
-    "with_dtype": lambda m: jm.with_dtype(m, "float32"),
-    "with_temperature": lambda m: jm.with_temperature(m, 0.5),
-    "with_weighting": lambda m: jm.with_weighting(m, "softmax"),
     "train": lambda m: jm.train(m, SOURCE, jm.Training(8, 1), jax.random.key(0)),
-    "compute_influence": lambda m: bounds.compute_influence(m, TOKENS),
     "scan": lambda m: bounds.scan(m, TOKENS),
-    "certify_influence": lambda m: bounds.certify_influence(m, TOKENS),
-    "supremum": lambda m: bounds.supremum(m, 4),
-    "search_inputs": lambda m: bounds.search_inputs(m, 4),
-    "closed_form_bounds": lambda m: bounds.closed_form_bounds(m, 4),
-    "read_constants": lambda m: bounds.read_constants(m, 4),
-    "estimate_lipschitz": lambda m: bounds.estimate_lipschitz(m, 4),
-    "lipschitz_curve": lambda m: bounds.lipschitz_curve(m, [4]),
-    "bound_curve": lambda m: bounds.bound_curve(m, [4]),
-    "average_sensitivity": lambda m: bounds.average_sensitivity(m, 4),
-    "measure_entropy": lambda m: bounds.measure_entropy(m, SOURCE, 4),
-    "find_restriction": lambda m: bounds.find_restriction(m, 4),
-    "find_counterexample": lambda m: bounds.find_counterexample(m, 4, "parity"),
-    "simulate": lambda m: bounds.simulate(m, 4),
-    "simulation_curve": lambda m: bounds.simulation_curve(m, [4]),
 }
 
 
@@ -107,14 +93,12 @@ def test_every_public_function_refuses_what_is_no_model(
     for weights in ("softmax", "leftmost_hard"):
         weighted = jm.with_weighting(model, weights)
         bad = replaced(weighted, "embedding", weighted.embedding.at[1, 2].set(jnp.nan))
-        with pytest.raises(jm.InputError, match=r"non-finite value nan at \(1, 2\)"):
+        with refused(r"non-finite value nan at \(1, 2\)"):
             ENTRANCES[entrance](bad)
     temperature = replaced(model, ATTENTION + "temperature", 0)
-    with pytest.raises(jm.InputError, match=r"temperature\.value = 0"):
+    with refused(r"temperature\.value = 0"):
         ENTRANCES[entrance](temperature)
-    with pytest.raises(
-        jm.InputError, match=r"(model is|not of) a int|int is no network"
-    ):
+    with refused(r"(model is|not of) a int|int is no network"):
         ENTRANCES[entrance](3)
     assert not os.listdir(tmp_path)
 
@@ -163,7 +147,7 @@ def test_an_array_that_is_changed_in_place_is_checked_again():
     model = dataclasses.replace(draw(), embedding=table)
     check_model(model)
     table[0, 0] = np.nan
-    with pytest.raises(jm.InputError, match="non-finite"):
+    with refused("non-finite"):
         check_model(model)
 
 
@@ -175,7 +159,7 @@ def test_nothing_is_checked_under_tracing():
 
 @pytest.mark.parametrize("options", [{"scale": NAN}, {"temperature": -1}])
 def test_a_random_model_is_one(options):
-    with pytest.raises(jm.InputError, match=next(iter(options))):
+    with refused(next(iter(options))):
         draw(**options)
 
 
@@ -197,7 +181,7 @@ def test_a_file_that_reads_as_another_model_does_not_take_its_name(
     name, spoil = loss
     writes = getattr(checkpoint, name)
     monkeypatch.setattr(checkpoint, name, lambda *given: spoil(writes(*given)))
-    with pytest.raises(jm.InputError, match=f"{path}.* is not written"):
+    with refused(f"{path}.* is not written"):
         jm.save(draw(), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == [path.name]

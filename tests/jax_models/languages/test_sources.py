@@ -9,7 +9,6 @@ import mpmath
 import numpy as np
 import pytest
 
-import jax_models as jm
 from jax_models.languages import (
     SOURCES,
     AutomatonSource,
@@ -22,6 +21,7 @@ from jax_models.languages import (
 )
 from jax_models.languages import dyck_source as heights
 from jax_models.languages.base import binary_entropy
+from tests.bounds.influence.expect import refused
 from tests.jax_models.languages.grammar import (
     best_given,
     dyck_follows,
@@ -49,16 +49,6 @@ every_source = pytest.mark.parametrize(
     ("model", "follows", "n"), CASES.values(), ids=CASES
 )
 
-# What compiles takes a second for each; these say nothing new about the code.
-SLOW = {"parity, ends early", "automaton", "dyck1", "dyck2, climbing"}
-compiled_source = pytest.mark.parametrize(
-    ("model", "follows", "n"),
-    [
-        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name in SLOW))
-        for name, case in CASES.items()
-    ],
-)
-
 
 def evaluate(model, strings):
     """Returns ln P(prefix), what follows, and whether each string is a prefix, a word."""
@@ -72,7 +62,7 @@ def evaluate(model, strings):
     return [np.asarray(x) for x in compiled(np.asarray(strings, np.int32))]
 
 
-@compiled_source
+@every_source
 def test_probabilities_are_those_of_the_grammar(model, follows, n):
     law = prefix_law(follows, n)
     found = {tuple(row) for row in model.prefixes(n).tolist()}
@@ -120,7 +110,7 @@ def chi_square(model, law, n, drawn):
     return ((seen - expected) ** 2 / expected).sum() / (len(strings) - 1)
 
 
-@compiled_source
+@every_source
 def test_samples_are_distributed_as_prefixes(model, follows, n):
     drawn = np.asarray(model.sample(jax.random.key(0), n, 40000))
     law = prefix_law(follows, n)
@@ -157,7 +147,7 @@ def test_a_batch_in_chunks_is_distributed_alike(monkeypatch):
     "model",
     [
         ParitySource(0.3),
-        pytest.param(DyckSource(0.4), marks=pytest.mark.slow),
+        DyckSource(0.4),
         DyckSource(0.6),
     ],
     ids=str,
@@ -241,14 +231,12 @@ def test_a_source_is_sampled_in_either_float_type_and_compiled_once(name):
     ],
 )
 def test_a_source_that_makes_no_sense_is_refused(make, message):
-    with pytest.raises(jm.InputError, match=message):
+    with refused(message):
         make()
 
 
 def test_levels_that_would_take_hours_are_refused():
-    with pytest.raises(
-        jm.InputError, match=r"2147483647 symbols: this takes .* operations"
-    ):
+    with refused(r"2147483647 symbols: this takes .* operations"):
         get_source("dyck2_depth4", 0.25).levels(2**31 - 1)
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from jax_models.errors import InputError
 from jax_models.languages import read_text
+from tests.bounds.influence.expect import refused
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def test_a_vocabulary_gives_its_own_ids(write):
     ],
 )
 def test_what_cannot_be_read_is_refused(write, content, vocabulary, message):
-    with pytest.raises(InputError, match=message):
+    with refused(message):
         read_text(write(content), vocabulary)
 
 
 def test_missing_files_and_directories_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"missing\.txt' does not exist"):
+    with refused(r"missing\.txt' does not exist"):
         read_text(tmp_path / "missing.txt")
-    with pytest.raises(InputError, match="is a folder"):
+    with refused("is a folder"):
         read_text(tmp_path)

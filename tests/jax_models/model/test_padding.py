@@ -13,6 +13,7 @@ from jax_models.format.config import FORMATS, decode_config
 from jax_models.model.entry import TokenDropout
 from jax_models.model.position import PowerTerm
 from tests.architecture import small_model
+from tests.bounds.influence.expect import refused
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -59,7 +60,7 @@ def test_padding_is_not_shared_out_over_devices():
     message = (
         "^tokens end with padding, which is not shared out over devices; leave it out$"
     )
-    with pytest.raises(jm.InputError, match=message):
+    with refused(message):
         jm.apply(model, batch()[1], mesh=mesh)
     whole = batch()[0]  # what has none is
     shared = np.asarray(jm.apply(model, whole, mesh=mesh))
@@ -118,7 +119,7 @@ def test_influences_are_those_without_the_padding(method, target):
     ],
 )
 def test_what_counts_the_padding_is_told_of_it(asked, said):
-    with pytest.raises(jm.InputError, match=f"{said}.*the padding, the last 3 of the "):
+    with refused(f"{said}.*the padding, the last 3 of the "):
         bounds.compute_influence(padded(), batch()[1], **asked)
     with pytest.raises(jm.InputError, match=said) as caught:
         bounds.compute_influence(padded(), batch()[1, :4], **asked)
@@ -128,13 +129,12 @@ def test_what_counts_the_padding_is_told_of_it(asked, said):
 @pytest.mark.parametrize("tokens", [[0, 3, 1], [3, 1, 2]])
 def test_padding_in_front_of_a_token_is_one_line(tokens):
     for call in (jm.apply, bounds.compute_influence):
-        with pytest.raises(jm.InputError, match="behind the last token") as caught:
+        with refused("behind the last token"):
             call(padded(), tokens)
-        assert "\n" not in str(caught.value)
 
 
 def test_methods_that_follow_every_symbol_refuse_by_name():
-    with pytest.raises(jm.InputError, match="3 is padding"):
+    with refused("3 is padding"):
         bounds.certify_influence(padded(), [0, 1, 2])
 
 
@@ -149,7 +149,7 @@ def test_a_file_says_it(tmp_path):
     jm.save(model, path)
     assert jm.load(path).padding == jm.Padding(PAD)
     config, tensors = written(model)
-    with pytest.raises(jm.InputError, match="does not have"):
+    with refused("does not have"):
         decode_config(config | {"format": FORMATS[0]}, tensors)
 
 
@@ -172,10 +172,10 @@ def warmed():
     ],
 )
 def test_bad_paddings_are_one_line(changes, said):
-    with pytest.raises(jm.InputError, match=said):
+    with refused(said):
         jm.apply(dataclasses.replace(padded(), **changes), [0, 1])
 
 
 def test_what_is_no_symbol_is_one_line():
-    with pytest.raises(jm.InputError, match="padding = -1"):
+    with refused("padding = -1"):
         jm.Padding(-1)

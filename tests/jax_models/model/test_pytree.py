@@ -30,7 +30,6 @@ def test_a_compiled_function_is_never_taken_for_another_class():
 
 
 def repeated():
-    """A model whose second and fourth layers are its first."""
     shape = {"num_layers": 4, "d_ff": 3, "vocab_size": 3, "dtype": "float64"}
     return small_model(**shape, same_layers=(0, 0, 2, 0))
 

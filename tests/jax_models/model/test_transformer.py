@@ -13,6 +13,7 @@ from jax_models.model.transformer import embed
 from jax_models.run import blocks
 from jax_models.weighting import WEIGHTINGS
 from tests.architecture import small_model, with_attention
+from tests.compiled import equations
 from tests.covering import cover
 from tests.jax_models.variants import FACTORS, SHAPE, TOKENS, allowed, build
 from tests.long_inputs import long_inputs
@@ -30,9 +31,7 @@ def assert_is_reference(model, tokens, found):
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
 
 
-CASES = cover(FACTORS, 1, allowed) + [
-    pytest.param(case, marks=pytest.mark.slow) for case in cover(FACTORS, 2, allowed)
-]
+CASES = cover(FACTORS, 1, allowed) + cover(FACTORS, 2, allowed)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["mask"])
@@ -51,7 +50,6 @@ def test_every_feature_is_that_of_the_reference(case):
 
 
 def mixed_model():
-    """Layers that differ in weighting, mask, score, widths, heads, and activation."""
     hard = {"weighting": "average_hard", "mask": "strict_future", "position": None}
     first = small_model(2, **{**SHAPE, "d_ff": 5}, **hard, biases=False)
     soft = {"mask": "past", "temperature": jm.InverseLogTemperature(2.0)}
@@ -121,20 +119,10 @@ def test_some_rows_are_those_rows_of_all(small_blocks):
     np.testing.assert_allclose(some, full[rows], rtol=1e-12, atol=1e-13)
 
 
-def largest_array(jaxpr):
+def largest_array(program):
     """The size of the largest array anywhere in a traced program."""
-    largest = 0
-    for equation in jaxpr.eqns:
-        sizes = [getattr(out.aval, "size", 0) for out in equation.outvars]
-        programs = jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
-        )
-        inner = [getattr(program, "jaxpr", program) for program in programs]
-        sizes += [
-            largest_array(program) for program in inner if hasattr(program, "eqns")
-        ]
-        largest = max(largest, *sizes)
-    return largest
+    arrays = (out.aval for one in equations(program) for out in one.outvars)
+    return max(getattr(array, "size", 0) for array in arrays)
 
 
 @long_inputs
@@ -146,7 +134,7 @@ def test_nothing_of_size_n_squared_is_stored(name, score):
     n = 100_000
     model = small_model(**SHAPE, weighting=name, score=score)
     traced = jax.make_jaxpr(jm.forward)(model, jnp.zeros(n, jnp.int32))
-    assert n <= largest_array(traced.jaxpr) <= 64 * blocks.tile_elements()
+    assert n <= largest_array(traced) <= 64 * blocks.tile_elements()
 
 
 def test_the_measure_of_the_largest_array_sees_inside_loops():
@@ -154,7 +142,7 @@ def test_the_measure_of_the_largest_array_sees_inside_loops():
         return jax.lax.map(lambda row: (row[:, None] * row).sum(axis=0), x)
 
     traced = jax.make_jaxpr(jax.jit(run))(jnp.zeros((2, 1000)))
-    assert largest_array(traced.jaxpr) == 1000**2
+    assert largest_array(traced) == 1000**2
 
 
 def test_it_maps_over_inputs_and_over_models():
@@ -176,7 +164,6 @@ def test_it_maps_over_inputs_and_over_models():
 
 
 def scaled(model, scale):
-    """The model with every embedding and the temperature multiplied by a scale."""
     model = with_attention(model, {"temperature": jm.ConstantTemperature(0.4 * scale)})
     return dataclasses.replace(model, embedding=model.embedding * scale)
 
@@ -184,9 +171,9 @@ def scaled(model, scale):
 @pytest.mark.parametrize(
     ("name", "mask"),
     [
-        pytest.param("softmax", "future", marks=pytest.mark.slow),
         ("softmax", "strict_future"),
         ("average_hard", "strict_future"),
+        ("softmax", "future"),
     ],
 )
 def test_the_gradient_is_the_slope(name, mask):

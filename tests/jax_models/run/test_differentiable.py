@@ -34,7 +34,6 @@ def make(name):
     ("name", "tiled"), [*((name, True) for name in CASES), ("ties", False)]
 )
 def test_it_is_the_forward_pass(name, tiled, monkeypatch):
-    """With all rows at once, and with few rows at a time."""
     if tiled:
         monkeypatch.setattr(blocks, "tile_elements", lambda: 2 * len(TOKENS) * 2)
     model = make(name)

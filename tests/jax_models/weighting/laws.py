@@ -1,8 +1,4 @@
-"""The laws of a weighting, each a function that fails where a weighting breaks it.
-
-They are functions of the weighting alone, so that the same law that passes on the
-weightings of the package can be shown to fail on a broken one.
-"""
+"""The laws of a weighting, each a function that fails where a weighting breaks it."""
 
 import functools
 import itertools
@@ -60,7 +56,6 @@ def compiled(weighting):
 
 
 def lift(weighting, rows, keys=None):
-    """The summary of all keys, or of some of them."""
     keys = np.arange(KEYS) if keys is None else keys
     return compiled(weighting)["lift"](
         rows.scores[..., keys], rows.values[:, keys], INDEX[keys], rows.visible[:, keys]

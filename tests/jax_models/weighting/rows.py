@@ -31,7 +31,6 @@ def everything_seen():
 
 
 def draw(seed=0, scores=None, visible=None):
-    """Gaussian rows, or Gaussian values under given scores."""
     rng = np.random.default_rng(seed)
     gaussian = rng.normal(size=(HEADS, ROWS, KEYS))
     values = rng.normal(size=(HEADS, KEYS, WIDTH))
@@ -132,10 +131,7 @@ def replaced_change(name, rows, replacement, arithmetic=reference.FLOAT64):
 
 
 def moved_change(name, rows, moved, arithmetic=reference.FLOAT64):
-    """The change [h, r, v] when every column moves, as row r sees it, by definition.
-
-    Value changes are [h, r, k, v]: each row is a configuration of its own.
-    """
+    """The change [h, r, v] when every column moves, as row r sees it, by definition."""
     ar = arithmetic
     before = attended(name, rows, ar)
     scores = ar.numbers(rows.scores) + ar.numbers(moved.score)

@@ -23,7 +23,6 @@ def grid(dtype):
 
 
 def errors(found, x, exact):
-    """Relative errors in unit roundoffs."""
     with mpmath.workdps(40):
         right = [exact(mpmath.mpf(float(one))) for one in x]
         off = [

@@ -10,18 +10,13 @@ import pytest
 from jax_models.weighting import (
     WEIGHTINGS,
     AverageHardmax,
-    Column,
     LeftmostHardmax,
-    MovedKeys,
     Softmax,
-    contract,
     make_weighting,
-    spread_of,
 )
 from tests.jax_models.weighting import laws
-from tests.jax_models.weighting.laws import LAWS, lift
+from tests.jax_models.weighting.laws import LAWS
 from tests.jax_models.weighting.rows import (
-    CASES,
     HEADS,
     KEYS,
     ROWS,
@@ -62,52 +57,6 @@ def test_a_common_offset_of_scores_takes_no_digits():
         )
     for near, far in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(far, near, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_top_columns_weight_is_the_largest_and_the_rest_its_complement(case):
-    softmax, rows = WEIGHTINGS["softmax"](), CASES[case]
-    found, sees = lift(softmax, rows), rows.visible.any(axis=1)
-    weights = np.asarray(
-        softmax.weights(*map(jnp.asarray, (rows.scores, rows.visible)))
-    )
-    np.testing.assert_allclose(found.top_weight, weights.max(axis=-1), rtol=1e-14)
-    rest = np.sort(weights, axis=-1)[..., :-1].sum(axis=-1)
-    np.testing.assert_allclose(found.rest_weight[:, sees], rest[:, sees], rtol=1e-13)
-
-
-@pytest.mark.parametrize("name", WEIGHTINGS)
-def test_float32_survives_every_operation(name):
-    weighting, rows = WEIGHTINGS[name](), CASES["ties"]
-    at = jnp.arange(ROWS, dtype=jnp.int32)
-
-    def run(scores, values):
-        tile = scores, values, laws.INDEX, rows.visible
-        summary, value = weighting.lift(*tile), values.mT
-        column = Column(laws.INDEX, scores, scores, value, value, rows.visible)
-        moved = MovedKeys(
-            laws.INDEX,
-            scores,
-            scores,
-            rows.visible,
-            spread_of(weighting, values),
-            lambda w: contract(w, values),
-        )
-        change = weighting.merge_change(*[weighting.lift_change(summary, moved)] * 2)
-        return (
-            weighting.read(weighting.merge(summary, summary)),
-            weighting.replace(summary, column),
-            weighting.read_change(change),
-            weighting.ties(summary, at),
-            weighting.ties_replaced(summary, column, at),
-            weighting.ties_changed(change, at),
-        )
-
-    shapes = (
-        jax.ShapeDtypeStruct(x.shape, "float32") for x in (rows.scores, rows.values)
-    )
-    found = {leaf.dtype for leaf in jax.tree.leaves(jax.eval_shape(run, *shapes))}
-    assert found <= {jnp.dtype(kind) for kind in ("float32", "int32", "bool")}
 
 
 SEEN = jnp.ones((1, 3), bool)

@@ -13,10 +13,8 @@ from jax_models.weighting import (
     MovedKeys,
     Softmax,
     contract,
-    contract_apart,
     spread_of,
 )
-from jax_models.weighting.base import NARROW, contract_about
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -32,7 +30,6 @@ INDEX = jnp.arange(5, dtype=jnp.int32)
 
 
 def truth():
-    """The changes [r, v], in 60 digits."""
     with mpmath.workdps(60):
         rows = []
         for scores in SCORES[0]:
@@ -73,7 +70,6 @@ def make_summary(scores, values, *, settled):
 
 @jax.jit
 def replaced(summary):
-    """The changes [r, v] by `replace` of the fourth column."""
     values = jnp.asarray(VALUES[:, 3:4]).swapaxes(1, 2)
     column = Column(
         index=INDEX[3:4],
@@ -88,7 +84,6 @@ def replaced(summary):
 
 @jax.jit
 def moved(summary):
-    """The same by moving all columns, in two tiles."""
     softmax, parts = Softmax(), []
     for k in (slice(0, 2), slice(2, 5)):
         here = jnp.where(INDEX[k] == 3, 1.0, 0.0)
@@ -112,24 +107,9 @@ def test_a_change_by_weights_below_rounding_keeps_its_digits(form):
 
 
 def test_it_is_lost_where_the_rest_is_not_settled():
-    """By two to three parts in ten thousand of the first row's change."""
     exact = truth()
     lost = np.abs(replaced(summary_of(settled=False)) / exact - 1)
     assert lost.max() > 1e-5
-
-
-@pytest.mark.parametrize("width", [2, NARROW + 1])
-def test_contracting_apart_is_contracting_about(width):
-    """And of equal values nothing is left."""
-    rng, apart = np.random.default_rng(0), jax.jit(contract_apart)
-    weights, values = rng.random((2, 3, 7)), rng.normal(size=(2, 7, width))
-    for rows in (1, 3):
-        origin = rng.normal(size=(2, rows, width))
-        args = (weights, values, origin)
-        np.testing.assert_allclose(
-            apart(*args), jax.jit(contract_about)(*args), rtol=1e-12, atol=1e-13
-        )
-        assert (apart(weights, 0 * values + 0.1, 0 * origin + 0.1) == 0).all()
 
 
 @jax.jit

@@ -40,12 +40,7 @@ NAMES = {
         ("layers.0.attention.bias", "layers.1.attention.masked_bias"),
     ),
     "opt": ("model.decoder.", "embed_tokens.weight", "lm_head.weight", ()),
-    "modernbert": (
-        "model.",
-        "embeddings.tok_embeddings.weight",
-        "decoder.weight",
-        (),
-    ),
+    "modernbert": ("model.", "embeddings.tok_embeddings.weight", "decoder.weight", ()),
     **dict.fromkeys(
         ("llama", "mistral", "qwen2", "qwen3"),
         ("model.", "embed_tokens.weight", "lm_head.weight", (INV_FREQ,)),

@@ -223,7 +223,6 @@ def run(model: Any, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def make(name: str, kind: str, said: dict) -> None:
-    """Writes one folder."""
     config = getattr(transformers, kind).config_class(**said)
     model = getattr(transformers, kind)(config).eval().double()
     draw(model)
@@ -278,12 +277,7 @@ def add_masked(name: str, kind: str, said: dict) -> None:
 
 
 def references(run: Any, allowed: np.ndarray) -> dict[str, np.ndarray]:
-    """Tokens, rows, logits where there are some, and influences of all substitutes.
-
-    Args:
-        run: rows and logits, or None, of tokens [b, n].
-        allowed: the symbols that there are to be.
-    """
+    """Tokens, rows, logits where there are some, and influences of all substitutes."""
     tokens = np.random.default_rng(0).choice(allowed, N)
     rows, logits = run(tokens[None])
     expected = {"tokens": tokens, "rows": rows[0]}

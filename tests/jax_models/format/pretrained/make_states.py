@@ -106,7 +106,6 @@ CASES: dict[str, Callable[[], Made]] = {
 
 
 def make(name: str) -> None:
-    """Writes the files of one case."""
     torch.manual_seed(0)
     model, forward = CASES[name]()
     model.eval()

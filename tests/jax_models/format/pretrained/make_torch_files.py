@@ -29,7 +29,6 @@ def make_state() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Writes all files."""
     torch.manual_seed(0)
     state = make_state()
     torch.save(state, FOLDER / "state.bin")

@@ -1,8 +1,4 @@
-"""A folder that is broken or asks what is not supported is refused in one line.
-
-The line names the thing, what was found, what was expected and, where it is not plain, what
-to do. Spellings of one checkpoint are one model.
-"""
+"""A folder that is broken or asks what is not supported is refused in one line."""
 
 import json
 import os

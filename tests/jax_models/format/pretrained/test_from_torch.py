@@ -1,7 +1,4 @@
-"""States of torch modules: rows, logits and influences are torch's own, in float64.
-
-`make_states.py` says what the modules are and how their references were made.
-"""
+"""States of torch modules: rows, logits and influences are torch's own, in float64."""
 
 import functools
 import pathlib
@@ -12,6 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import jax_models as jm
+from tests.bounds.influence.expect import refused
 from tests.jax_models.format.pretrained.folders import (
     assert_influences_are,
     assert_is_plain,
@@ -35,8 +33,6 @@ CASES = {
     "nanogpt": {"heads": 4},
     "nanogpt_bias_free": {"heads": 4},
 }
-# What the others differ in is held by their rows.
-FAST = ("encoder",)
 IN_PROJ = "encoder.layers.0.self_attn.in_proj_weight"
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -97,20 +93,8 @@ def test_another_setting_is_another_function(key):
     assert (apart > 1e-6 * np.linalg.norm(wanted, axis=-1)).any()
 
 
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        pytest.param(
-            name,
-            method,
-            marks=[]
-            if name in FAST and method == "incremental"
-            else [pytest.mark.slow],
-        )
-        for name in CASES
-        for method in ("exhaustive", "incremental")
-    ],
-)
+@pytest.mark.parametrize("method", ["incremental", "exhaustive"])
+@states
 def test_influences_are_those_of_the_module(name, method):
     assert_influences_are(imported(name), expected(name), method)
 
@@ -194,7 +178,6 @@ def test_a_state_that_changes_later_leaves_the_model_as_it_was():
 
 
 def test_a_state_keeps_its_type():
-    """Whatever type an array has that is given beside it."""
     table = stored("encoder")["embedding.weight"].astype(np.float64)
     held = {k: x for k, x in stored("encoder").items() if "embedding" not in k}
     assert read("encoder", held, embedding=table, dtype=None).dtype == np.float32
@@ -256,5 +239,5 @@ def test_a_state_that_does_not_fit_is_one_line(change, said, parts):
 
 
 def test_a_module_in_place_of_its_state_is_told_how_to_give_it():
-    with pytest.raises(jm.InputError, match=r"state is Tensor; .+state_dict\(\)"):
+    with refused(r"state is Tensor; .+state_dict\(\)"):
         jm.from_torch(Tensor(), 2)

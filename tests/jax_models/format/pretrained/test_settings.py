@@ -12,6 +12,7 @@ import jax_models as jm
 from jax_models.format.config import FORMATS, decode_config
 from jax_models.format.pretrained.families.albert import group_of
 from jax_models.model.pytree import in_bytes
+from tests.bounds.influence.expect import refused
 from tests.jax_models.format.pretrained.folders import (
     FIXTURES,
     assert_is_plain,
@@ -57,10 +58,7 @@ def test_those_layers_slide_that_the_family_says(name, said, expected, tmp_path)
 
 
 OLDER = [
-    (
-        "gpt_neox",
-        {"rope_parameters": ..., "rotary_pct": 0.5, "rotary_emb_base": 100},
-    ),
+    ("gpt_neox", {"rope_parameters": ..., "rotary_pct": 0.5, "rotary_emb_base": 100}),
     (
         "modernbert",
         {
@@ -146,7 +144,7 @@ def test_a_decoder_that_differs_from_what_it_is_tied_to_is_refused(end, tmp_path
     name = f"cls.predictions.decoder.{end}"
     (tmp_path / "same").mkdir()
     assert read("bert", tmp_path / "same", held | {name: tied}).classes == 20
-    with pytest.raises(jm.InputError, match=rf"decoder\.{end}.+differ"):
+    with refused(rf"decoder\.{end}.+differ"):
         read("bert", tmp_path, held | {name: tied + np.float32(1e-3)})
 
 
@@ -294,8 +292,8 @@ def test_a_pooling_of_rows_of_another_width_is_refused(write, width):
 
 def test_version_1_does_not_have_it():
     config = {"layers": [], "pooling": {"kind": "mean"}, "format": FORMATS[0]}
-    with pytest.raises(jm.InputError, match="does not have"):
+    with refused("does not have"):
         decode_config(config)
     assert decode_config(config | {"format": FORMATS[1]})["pooling"] == jm.Pooling()
-    with pytest.raises(jm.InputError, match=r"pooling.kind = 'max'"):
+    with refused(r"pooling.kind = 'max'"):
         decode_config(config | {"format": FORMATS[1], "pooling": {"kind": "max"}})

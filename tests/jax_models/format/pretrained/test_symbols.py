@@ -16,6 +16,7 @@ from bounds.curves.inputs import GivenInputs
 from jax_models.format.build import build_model, name_tensors
 from jax_models.format.config import encode_config
 from jax_models.model.position import PairTable
+from tests.bounds.influence.expect import encloses, refused
 from tests.jax_models.format.pretrained.folders import (
     FIXTURES,
     assert_rows_are,
@@ -94,7 +95,7 @@ def test_the_tokenizer_may_stand_elsewhere(tmp_path):
     assert jm.from_pretrained(folder, dtype="float64").special is None
     model = jm.from_pretrained(folder, dtype="float64", tokenizer=tmp_path)
     assert model.substitutable == tuple(range(5, V))
-    with pytest.raises(jm.InputError, match="does not exist"):
+    with refused("does not exist"):
         jm.from_pretrained(folder, tokenizer=tmp_path / "none")
 
 
@@ -145,7 +146,7 @@ def test_a_number_of_a_symbol_is_a_row_of_an_embedding(number, tmp_path):
     stated = whole([], [MARK])
     stated["added_tokens"][0]["id"] = number
     (tmp_path / "tokenizer.json").write_text(json.dumps(stated))
-    with pytest.raises(jm.InputError, match=r"number of a symbol of .* from 0 to"):
+    with refused(r"number of a symbol of .* from 0 to"):
         jm.read_tokenizer(tmp_path)
 
 
@@ -246,14 +247,7 @@ def test_a_broken_template_is_a_line(post, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "method",
-    [
-        "exhaustive",
-        "incremental",
-        "partial",
-        pytest.param("lumped", marks=pytest.mark.slow),
-        pytest.param("screened", marks=pytest.mark.slow),
-    ],
+    "method", ["exhaustive", "incremental", "partial", "lumped", "screened"]
 )
 def test_substitutions_within_a_pair_are_exact_by_every_method(method, model):
     tokens, symbols = pair_of("bert")["tokens"], [5, 8]
@@ -262,9 +256,8 @@ def test_substitutions_within_a_pair_are_exact_by_every_method(method, model):
     positions = np.flatnonzero(asked.any(axis=1))
     assert {1, 5} <= set(positions)
     wanted = by_rerunning(model, tokens, symbols, positions)
-    slack = 1e-13 * np.nanmax(wanted)
-    assert (wanted >= found.lower - slack)[asked].all()
-    assert (wanted <= found.upper + slack)[asked].all()
+    exact = np.where(asked, wanted, np.nan)
+    assert encloses(found, exact, 1e-13 * np.nanmax(wanted))
 
 
 def test_a_substitution_of_the_separator_moves_the_types_behind_it(model):
@@ -274,7 +267,7 @@ def test_a_substitution_of_the_separator_moves_the_types_behind_it(model):
     assert found.method == "exhaustive"
     wanted = by_rerunning(model, tokens, [5, 6], [4])[4, [5, 6]]
     np.testing.assert_allclose(found.upper[4, [5, 6]], wanted, rtol=1e-9)
-    with pytest.raises(jm.InputError, match="second type behind symbol 2"):
+    with refused("second type behind symbol 2"):
         bounds.compute_influence(model, tokens, method="incremental", **asked)
 
 
@@ -307,15 +300,15 @@ def test_a_file_of_pairs_that_is_not_whole_is_refused(separator, left_out, said,
     config = encode_config(model, tensors)
     config["position"] = {"kind": "pairs", "separator": separator}
     tensors.pop(left_out, None)
-    with pytest.raises(jm.InputError, match=re.escape(said)):
+    with refused(re.escape(said)):
         build_model(config, tensors)
 
 
 def test_searches_over_inputs_are_of_one_text_or_refuse(model):
     few = dataclasses.replace(model, substitutable=(5, 8))
     assert bounds.supremum(few, 2).max > 0
-    with pytest.raises(jm.InputError, match="second type behind symbol 2"):
+    with refused("second type behind symbol 2"):
         bounds.supremum(model, 3, query=1, query_symbols=[SEPARATOR])
     given = GivenInputs("a pair", (pair_of("bert")["tokens"],))
-    with pytest.raises(jm.InputError, match="second type behind symbol 2"):
+    with refused("second type behind symbol 2"):
         bounds.estimate_lipschitz(model, 9, inputs=given)

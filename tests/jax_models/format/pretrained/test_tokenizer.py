@@ -8,6 +8,7 @@ import pytest
 import tokenizers
 
 import jax_models as jm
+from tests.bounds.influence.expect import refused
 
 LETTERS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"ACDE"]
 ESM = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGV.-", "<null_1>", "<mask>"]
@@ -95,7 +96,7 @@ def test_a_whole_tokenizer_is_neither_cut_nor_padded_and_goes_first(tmp_path):
     assert (found.special, found.unknown) == ((0, 1), 4)
     with pytest.warns(match="text: 2 words that the vocabulary lacks, read as ?"):
         assert found.encode("the dog cow").tolist() == [0, 2, 4, 4, 1]
-    with pytest.raises(jm.InputError, match="'d' at place 5 is not in the vocabulary"):
+    with refused("'d' at place 5 is not in the vocabulary"):
         found.encode("the dog", allow_unknown=False)
     assert found.names[2:4] == ("the", "cat")
 
@@ -106,9 +107,7 @@ def test_sentences_are_lowered_where_that_is_said_and_never_cut(own, lower, tmp_
     said = {"max_seq_length": 3, "do_lower_case": lower}
     normalizer = None if own == "none" else {"type": "NFC"}
     folder = folder_of(
-        tmp_path,
-        tokenizer=whole(normalizer=normalizer),
-        sentence_bert_config=said,
+        tmp_path, tokenizer=whole(normalizer=normalizer), sentence_bert_config=said
     )
     found = jm.read_tokenizer(folder)
     tokens = found.encode("The cat the <s> CAT", allow_unknown=True).tolist()
@@ -141,7 +140,7 @@ def test_what_the_configuration_names_is_special_too(tmp_path):
 def test_what_is_no_text_of_letters_is_refused(text, message, tmp_path):
     found = jm.read_tokenizer(folder_of(tmp_path, LETTERS))
     for allowed in (None, False):
-        with pytest.raises(jm.InputError, match=message):
+        with refused(message):
             found.encode(text, allow_unknown=allowed)
     assert found.encode("AC[MASK]", allow_unknown=False).size == 5
 
@@ -158,28 +157,27 @@ def test_what_is_no_text_of_letters_is_refused(text, message, tmp_path):
 def test_a_vocabulary_that_says_nothing_of_splitting_is_refused(
     entries, message, tmp_path
 ):
-    with pytest.raises(jm.InputError, match=message) as caught:
+    with refused(message):
         jm.read_tokenizer(folder_of(tmp_path, entries))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_broken_folder_is_a_line(tmp_path):
-    with pytest.raises(jm.InputError, match=r"neither tokenizer\.json nor vocab\.txt"):
+    with refused(r"neither tokenizer\.json nor vocab\.txt"):
         jm.read_tokenizer(tmp_path)
-    with pytest.raises(jm.InputError, match="none' does not exist"):
+    with refused("none' does not exist"):
         jm.read_tokenizer(tmp_path / "none")
     (tmp_path / "vocab.txt").write_bytes(b"\xff\n")
-    with pytest.raises(jm.InputError, match="is not UTF-8"):
+    with refused("is not UTF-8"):
         jm.read_tokenizer(tmp_path)
     folder_of(tmp_path, tokenizer={"version": "1.0"})
-    with pytest.raises(jm.InputError, match="is no tokenizer: "):
+    with refused("is no tokenizer: "):
         jm.read_tokenizer(tmp_path)
     folder_of(tmp_path, tokenizer=whole(), tokenizer_config=[1])
-    with pytest.raises(jm.InputError, match="expected an object"):
+    with refused("expected an object"):
         jm.read_tokenizer(tmp_path)
 
 
 def test_without_the_package_a_line_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(jm.InputError, match=r"install .* 'attention-bounds\[texts\]'"):
+    with refused(r"install .* 'attention-bounds\[texts\]'"):
         jm.read_tokenizer(folder_of(tmp_path, LETTERS))

@@ -1,8 +1,4 @@
-"""State dicts in torch's format are read without torch; nothing else is, or is called.
-
-`torch_files` holds files that torch wrote (`make_torch_files.py`); hostile ones are put
-together from opcodes.
-"""
+"""State dicts in torch's format are read without torch; nothing else is, or is called."""
 
 import contextlib
 import copyreg
@@ -226,10 +222,7 @@ def overlapping():
 ZEROS = {"0": bytes(2**24)}
 ARCHIVES = {
     "without its beginning": (WHOLE[40:], "ends within its entry"),
-    "a bomb": (
-        archive(ALL, ZEROS, compression=zipfile.ZIP_DEFLATED),
-        "packed",
-    ),
+    "a bomb": (archive(ALL, ZEROS, compression=zipfile.ZIP_DEFLATED), "packed"),
     "longer than the file": (
         with_size(2**20),
         "ends within its entry 'archive/data.pkl'",

@@ -62,7 +62,6 @@ def tensor(held, offset, shape, strides):
 
 
 def state(**tensors):
-    """A pickle of a state dict."""
     items = (text(name) + held for name, held in tensors.items())
     return b"\x80\x02" + DICTIONARY + b"(" + b"".join(items) + b"u."
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import bounds
-import jax_models as jm
 from jax_models.model.scores import SCORES, PairwiseScore
 from tests.architecture import small_model
+from tests.bounds.influence.expect import refused
 from tests.jax_models.format.pretrained.folders import by_rerunning
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -124,5 +124,5 @@ def test_a_score_is_one_file_and_one_row(name, monkeypatch):
 )
 def test_what_lacks_a_rule_for_a_score_refuses_it_by_name(monkeypatch, ask, options):
     model = model_of(monkeypatch, **options)
-    with pytest.raises(jm.InputError, match="negative-squared-distance"):
+    with refused("negative-squared-distance"):
         ask(model)
