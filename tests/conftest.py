@@ -43,11 +43,7 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="module")
 def quick_compilation():
-    """Compiles without most optimisations, in half the time.
-
-    For modules that compile many small programs and run each of them briefly. The
-    precision tests compile as users do.
-    """
+    """Compiles without most optimisations, in half the time."""
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     yield

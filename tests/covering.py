@@ -25,12 +25,7 @@ def cover(
     strength: int,
     allowed: Callable[[Case], bool] = lambda case: True,
 ) -> list[Case]:
-    """Cases that together meet every allowed combination of `strength` factors.
-
-    Greedy: each case starts from a combination not yet met and gives every other factor
-    the value that meets most new ones, among equals the one used least. `allowed`
-    judges partial cases; every allowed partial case must have an allowed completion.
-    """
+    """Cases that together meet every allowed combination of `strength` factors."""
     wanted = combinations(factors, strength, allowed)
     order = {name: at for at, name in enumerate(factors)}
     left, cases = set(wanted), []

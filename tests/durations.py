@@ -24,7 +24,6 @@ APART = ("slow", "gpu", "real")
 
 
 def function_of(nodeid):
-    """Returns a test's name without its case."""
     return nodeid.partition("[")[0]
 
 
@@ -35,11 +34,7 @@ def read_table():
 
 
 def fast_cases(seconds):
-    """Returns how many cases of a function are fast.
-
-    Args:
-        seconds: Of each of them.
-    """
+    """Returns how many cases of a function are fast."""
     total, count = sum(seconds), len(seconds)
     if total <= LAW:
         return count
@@ -47,20 +42,12 @@ def fast_cases(seconds):
 
 
 def long_cases(seconds):
-    """Returns how many of the cases that are not fast are long.
-
-    Args:
-        seconds: Of each of them.
-    """
+    """Returns how many of the cases that are not fast are long."""
     return max(1, min(len(seconds), int(LONG_LAW * len(seconds) / sum(seconds))))
 
 
 def counts(seconds):
-    """Returns the numbers of a function's line, None where all its cases are fast.
-
-    Args:
-        seconds: Of each of its cases.
-    """
+    """Returns the numbers of a function's line, None where all its cases are fast."""
     fast = spread(len(seconds), fast_cases(seconds))
     others = [x for k, x in enumerate(seconds) if k not in fast]
     if not others:
@@ -104,12 +91,7 @@ class Durations:
 
 
 def mark_long(items, table):
-    """Marks the cases that the table leaves out as long, or as slow.
-
-    Args:
-        items: tests.
-        table: as `read_table` returns it.
-    """
+    """Marks the cases that the table leaves out as long, or as slow."""
     cases = defaultdict(list)
     for item in items:
         if not any(item.get_closest_marker(name) for name in APART):

@@ -18,15 +18,7 @@ PREDICATES.append(syntax.Predicate(4, (0, 3)))
 
 
 def random_formula(rng, depth, symbols=("a", "b"), without=()):
-    """Draw a formula whose operators are nested at most `depth` deep.
-
-    Args:
-        rng: a NumPy generator.
-        depth: the depth; 0 gives a symbol, a constant or a predicate of the position.
-        symbols: the symbols that occur.
-        without: the names of OPERATORS that do not; without both sides there are no
-            comparisons and no predicates of counts.
-    """
+    """Draw a formula whose operators are nested at most `depth` deep."""
     usable = [name for name in OPERATORS if name not in without]
     if not set(SIDES) & set(usable):
         usable = [name for name in usable if name not in ("compare", "of_count")]
@@ -64,10 +56,7 @@ def _leaf(rng, symbols, usable):
 
 
 def naive_truth(formula, word):
-    """The truth at every position 1..n of a word of symbols, by the definitions.
-
-    Quantifiers and counts are written out over all positions, recursively.
-    """
+    """The truth at every position 1..n of a word of symbols, by the definitions."""
     positions = range(1, len(word) + 1)
 
     def number(count, i):

@@ -98,11 +98,7 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def summary(peaks):
-    """Returns what was held at most, as a line.
-
-    Args:
-        peaks: Bytes by the name of a worker.
-    """
+    """Returns what was held at most, as a line."""
     told = ", ".join(f"{name} {peak / GB:.2f} GB" for name, peak in peaks.items())
     over = [name for name, peak in peaks.items() if peak > MOST]
     failed = f"; FAILED: more than {MOST / GB:g} GB: {' '.join(over)}" if over else ""

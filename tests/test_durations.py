@@ -3,26 +3,13 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 from tests import durations
-from tests.durations import (
-    CASE,
-    LAW,
-    LONG_LAW,
-    Durations,
-    fast_cases,
-    long_cases,
-    mark_long,
-    spread,
-)
+from tests.durations import LAW, LONG_LAW, Durations, mark_long, spread
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 class Item:
-    """A test, as pytest has it."""
-
     def __init__(self, nodeid, mark=None):
         self.nodeid, self.marks = nodeid, {mark} - {None}
 
@@ -42,27 +29,6 @@ def test_every_line_of_the_table_is_of_a_test():
         else:  # a doctest
             found = f"{function.rpartition('.')[2]}(" in text and ">>>" in text
         assert found, f"tests/long.txt: no test is {name}; leave it out"
-
-
-@pytest.mark.parametrize("seconds", [[LAW], [0.01] * 60, [0.0, LAW]])
-def test_all_cases_of_what_takes_little_are_fast(seconds):
-    assert fast_cases(seconds) == len(seconds)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "kept"),
-    [([CASE], 1), ([1.1 * CASE], 0), ([LAW / 3.5] * 20, 3), ([2 * CASE] * 20, 0)],
-)
-def test_of_others_as_many_are_fast_as_there_is_time_for(seconds, kept):
-    assert fast_cases(seconds) == kept
-
-
-@pytest.mark.parametrize(
-    ("seconds", "kept"),
-    [([9 * LONG_LAW], 1), ([LONG_LAW / 2.5] * 9, 2), ([LONG_LAW / 10] * 9, 9)],
-)
-def test_of_the_others_as_many_are_long_as_there_is_time_for_and_one(seconds, kept):
-    assert long_cases(seconds) == kept
 
 
 def test_fast_cases_are_spread_over_all():

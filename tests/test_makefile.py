@@ -20,7 +20,6 @@ ENVIRONMENT = {
 
 
 def make(*arguments):
-    """Returns what `make` prints."""
     done = subprocess.run(
         ["make", *arguments],
         cwd=ROOT,

@@ -68,11 +68,6 @@ def test_the_packages_promise_names():
     assert len(PROMISES) > 20
 
 
-@pytest.mark.parametrize(("package", "name"), PROMISES, ids=IDS)
-def test_a_promised_name_exists(package, name):
-    assert hasattr(package, name)
-
-
 @pytest.mark.parametrize("package", public_packages(), ids=lambda p: p.__name__)
 def test_promises_are_sorted_and_made_once(package):
     assert len(set(package.__all__)) == len(package.__all__)

@@ -8,10 +8,9 @@ import pytest
 
 from benchmarks import pages, quick, scaling
 from benchmarks.docs_check.agreement import image_difference
-from benchmarks.page import column_table, digits
 from benchmarks.script import read_lines, results_files, rows_of, write_lines
 from bounds.store.output import save_figure
-from jax_models import InputError
+from tests.bounds.influence.expect import refused
 
 
 @pytest.fixture
@@ -80,7 +79,6 @@ def test_every_quick_script_has_its_place_on_the_page():
 
 
 def changed_row(folder, change):
-    """Change the first row of influence_speed of a file."""
     file = folder / "results" / "nvidia-h200.jsonl"
     lines = read_lines(file)
     change(lines[0])
@@ -141,14 +139,14 @@ def test_a_number_in_a_sentence_follows_its_row(copied):
     ],
 )
 def test_a_mark_that_names_no_number_is_refused(mark, complaint):
-    with pytest.raises(InputError, match=complaint):
+    with refused(complaint):
         pages.fill_values(f"It is <!-- value: {mark} -->1<!-- end of value -->")
 
 
 @pytest.mark.parametrize("before", ["", "A line.\n"])
 def test_a_mark_may_not_begin_a_line(before):
     mark = "influence_speed on nvidia-h200, speedup, n=4096 layers=2 dtype=float64"
-    with pytest.raises(InputError, match="begins a line"):
+    with refused("begins a line"):
         pages.fill_values(f"{before}<!-- value: {mark} -->1<!-- end of value -->")
 
 
@@ -177,13 +175,13 @@ def test_rows_of_longer_runs_stand_where_they_are_named_and_nowhere_else(copied)
     assert shown not in pages.block_text("screening")
     mark = f"<!-- value: screening on {long}, base_passes, n=2048 layers=4 -->"
     assert "0<!--" not in pages.fill_values(f"costs {mark}0<!-- end of value -->")
-    with pytest.raises(InputError, match="there is no file"):
+    with refused("there is no file"):
         pages.block_text("screening", "long/nowhere")
 
 
 @pytest.mark.parametrize("name", ["no_such_question", "timing", "page"])
 def test_a_mark_that_names_no_benchmark_is_refused(name):
-    with pytest.raises(InputError, match=name):
+    with refused(name):
         pages.block_text(name)
 
 
@@ -204,16 +202,6 @@ def test_every_stored_row_says_where_and_how_it_was_measured():
 def test_a_line_that_is_no_row_is_refused_with_its_number(tmp_path, text):
     file = tmp_path / "rows.jsonl"
     file.write_text(text + "\n")
-    with pytest.raises(InputError, match=r"rows\.jsonl:1: "):
+    with refused(r"rows\.jsonl:1: "):
         read_lines(file)
     assert read_lines(tmp_path / "none.jsonl") == []
-
-
-def test_a_column_that_no_row_fills_is_left_out():
-    columns = {
-        "n": lambda config, _: str(config),
-        "none": lambda *_: "",
-        "some": lambda _, row: digits(row),
-    }
-    lines = column_table(columns, [(1, None), (2, 0.1234)]).splitlines()
-    assert lines == ["| n | some |", "| --- | --- |", "| 1 |  |", "| 2 | 0.123 |"]

@@ -18,11 +18,7 @@ LN3 = math.log(3.0)
 
 
 def one_layer(embedding, score=None, **settings):
-    """A one-head layer that adds its attended embedding; the feed-forward adds 0.
-
-    The score of column j is `score[x_j]` at every row: the query is the bias 1 and
-    the key a linear read-out of the embedding, solved for here.
-    """
+    """A one-head layer that adds its attended embedding; the feed-forward adds 0."""
     embedding = np.asarray(embedding, dtype=np.float64)
     d = embedding.shape[1]
     score = np.zeros(len(embedding)) if score is None else np.asarray(score)
@@ -48,7 +44,6 @@ def one_layer(embedding, score=None, **settings):
 
 
 def attended(config, tensors, tokens, **options):
-    """What the only layer adds to the embedding."""
     y = reference.forward(config, tensors, tokens, **options)
     return y - tensors["embedding"][np.asarray(tokens)]
 

@@ -46,13 +46,7 @@ def test_a_forward_pass_moves_its_arguments_and_its_result():
     assert program.flops > dense
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        pytest.param(name, marks=pytest.mark.slow if layers > 1 else [])
-        for name, (layers, *_) in roofline.KERNELS.items()
-    ],
-)
+@pytest.mark.parametrize("kernel", roofline.KERNELS)
 def test_every_kernel_has_a_row(kernel):
     layers = roofline.KERNELS[kernel][0]
     config = {**CONFIG, "kernel": kernel, "layers": layers}

@@ -54,7 +54,6 @@ def outline_of(config):
     "name", [name for name in scaling.AXES if name not in ("L", "n at L=3")]
 )
 def test_operations_grow_with_an_exponent_that_is_stated(name):
-    """Nothing is run, only traced."""
     axis, values, sizes = scaling.AXES[name], [], []
     for factor in (2, 4, 8):
         config = {**CONFIG, **axis.grow(factor)}

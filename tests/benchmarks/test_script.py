@@ -10,7 +10,6 @@ import pytest
 from absl import flags
 
 from benchmarks import script
-from benchmarks.device import file_stem
 from benchmarks.docs_check.commands import ROOT, environment
 from benchmarks.flags import benchmark_flags, define_choices, define_integers
 from benchmarks.script import Benchmark, grid, json_lines, measure_cells, report
@@ -203,14 +202,3 @@ def test_a_bad_flag_is_refused(argument):
     assert values.sizes == (2, 3)
     with pytest.raises(flags.Error):
         values(["test", argument])
-
-
-@pytest.mark.parametrize(
-    ("device", "stem"),
-    [
-        ("AMD EPYC, 2 cores", "amd-epyc-2-cores"),
-        ("Intel(R) Xeon(R) @ 2.10GHz, 1 core", "intel-r-xeon-r-2-10ghz-1-core"),
-    ],
-)
-def test_a_device_names_a_file(device, stem):
-    assert file_stem(device) == stem

@@ -51,20 +51,7 @@ def test_errors_are_near_the_stored_ones(family, dtype, mask):
         assert row[error] <= admissible(family, dtype, error), error
 
 
-# Cases by products in the fast tests.
-QUICK = [
-    ("equal rows", "float64", "future"),
-    ("queries x 20 in both", "float32", "none"),
-]
-
-
-@pytest.mark.parametrize(
-    ("family", "dtype", "mask"),
-    [
-        pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
-        for case in CASES
-    ],
-)
+@pytest.mark.parametrize(("family", "dtype", "mask"), CASES)
 def test_errors_by_products_are_near_the_stored_ones(family, dtype, mask, monkeypatch):
     monkeypatch.setattr(choice, "SHORTEST", 0)
     monkeypatch.setattr(choice, "CHEAPER", 1e9)

@@ -15,7 +15,6 @@ from safetensors.numpy import save_file
 
 
 def main(kind: str, folder: str, out: str, length: str) -> None:
-    """Writes the outputs."""
     torch: Any = importlib.import_module("torch")
     transformers: Any = importlib.import_module("transformers")
     pickled = pathlib.Path(folder) / "pytorch_model.bin"

@@ -23,7 +23,6 @@ HEADS = 8
 
 
 def main(folder: str, out: str) -> None:
-    """Writes both files."""
     torch: Any = importlib.import_module("torch")
     torch.set_default_dtype(torch.float64)
     pickled = pathlib.Path(folder) / "state_dict.pt"
@@ -60,8 +59,7 @@ def main(folder: str, out: str) -> None:
         logits = rows @ final["weight"].T + final["bias"]
     outputs = {"tokens": np.array(tokens), "loops": loop, "rows": rows.numpy()}
     save_file(
-        outputs | {"logits": logits.numpy()},
-        pathlib.Path(out) / "outputs.safetensors",
+        outputs | {"logits": logits.numpy()}, pathlib.Path(out) / "outputs.safetensors"
     )
 
 

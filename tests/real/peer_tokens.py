@@ -12,7 +12,6 @@ from typing import Any
 
 
 def main(path: str, texts: str) -> None:
-    """Prints the tokens."""
     transformers: Any = importlib.import_module("transformers")
     if pathlib.Path(path).is_dir():
         tokenizer = transformers.AutoTokenizer.from_pretrained(path)

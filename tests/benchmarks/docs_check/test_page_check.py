@@ -14,7 +14,7 @@ from benchmarks.docs_check.agreement import image_difference
 from benchmarks.docs_check.page_check import Choice, PageCheck
 from benchmarks.docs_check.report import Report
 from benchmarks.docs_check.session import run_block
-from jax_models import InputError
+from tests.bounds.influence.expect import refused
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_what_earlier_commands_left_is_seen_on_request_alone(outcomes, tmp_path)
     asked = dataclasses.asdict(choice(values))
     assert outcomes(page.format(True), **asked) == [("ok", "Python")]
     values(["docs_check", "--results=nowhere"])
-    with pytest.raises(InputError, match="--results: there is no folder"):
+    with refused("--results: there is no folder"):
         choice(values)
 
 
