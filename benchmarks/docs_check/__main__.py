@@ -12,7 +12,7 @@ from typing import Any
 from absl import flags
 
 from benchmarks import pages as rows_pages
-from benchmarks.docs_check import agreement, api_page, columns_page
+from benchmarks.docs_check import agreement, api_page
 from benchmarks.docs_check.commands import ROOT
 from benchmarks.docs_check.page_check import Choice, PageCheck
 from benchmarks.docs_check.report import Report
@@ -55,11 +55,10 @@ def all_pages() -> list[Path]:
 
 def check_whole(report: Report) -> None:
     """Checks that pages and tables made from code or rows are current, and figures shown."""
-    for made, what in ((api_page, "names and first lines"), (columns_page, "columns")):
-        current = made.PAGE.read_text() == made.page_text()
-        remedy = f"is out of date; run python -m {made.__name__}"
-        name = f"docs/{made.PAGE.name}"
-        report.judge(name, None if current else remedy, what)
+    current = api_page.PAGE.read_text() == api_page.page_text()
+    remedy = f"is out of date; run python -m {api_page.__name__}"
+    name = f"docs/{api_page.PAGE.name}"
+    report.judge(name, None if current else remedy, "names and first lines")
     found = rows_pages.stale()
     remedy = f"{found[0]}; run python -m benchmarks.pages" if found else None
     report.judge("benchmarks/results", remedy, "tables and numbers made of rows")

@@ -19,6 +19,7 @@ flag of numbers, or --x, with a line for each combination of what else is swept.
 """
 
 import dataclasses
+import fnmatch
 import functools
 import math
 import os
@@ -42,7 +43,6 @@ from bounds.batch.specification import (
     typed,
 )
 from bounds.cli.main import COMMANDS, PROGRAM, Command, one_line
-from bounds.cli.shared.columns import is_of_rows
 from bounds.cli.shared.groups import RUNNING, Figure, Model, Stored
 from bounds.cli.shared.input_source import check_input_flags
 from bounds.cli.shared.options import Declared, Group, fields_of, option, peek
@@ -84,6 +84,26 @@ MAIN_RESULTS = {
     },
 }
 BATCHED = tuple(MAIN_RESULTS)
+# The columns that rows of a sweep may have, of all commands and of each.
+COLUMNS = "status message cell_seconds cell_key model_sha256 weighting n kind"
+COLUMNS_OF = {
+    "curve": "input influence_* position symbol method exact ambiguous log10_* supremum "
+    "certified estimate",
+    "influence": "query max max_* position symbol method reason evaluated uncertified "
+    "decided block_* exact rounding ambiguous tokens_sha256 measured_error",
+    "scan": "rows shape substitutions max value lower upper position symbol row record "
+    "target target_symbol rounding method reason measured_error ambiguous tokens_sha256",
+    "lipschitz": "estimate scaled method position iterations influence supremum radius "
+    "substitution local ball notes log10_* looseness_*",
+    "sensitivity": "positions mean lower upper interval_* inputs undecided",
+    "simulate": "gap gap_simulated tau_* epsilon error_* ties ties_simulated bound_* "
+    "theorem log10_tau_formula tied_spread score_rounding exact_scores inputs inputs_run "
+    "all_inputs measured_on heads temperatures errors bounds notes",
+    "restrict": "free given_free method mode log2_misclassified certificate language "
+    "verified",
+    "entropy": "optimal unigram last_symbol floor_* eps eps_kind model model_stderr p0 "
+    "log10_eps prefixes enumerated",
+}
 # Flags that choose among data of one form.
 DATA_FLAGS = ("seed", "input")
 
@@ -417,6 +437,12 @@ def plan(options: BatchOptions) -> Work | None:
         run=run,
         begin=lambda store: store.record_sweep(keys, swept),
     )
+
+
+def is_of_rows(command: str, name: str) -> bool:
+    """True if rows of a sweep of `command` may have a column `name`."""
+    known = f"{COLUMNS} {COLUMNS_OF[command]}".split()
+    return any(fnmatch.fnmatchcase(name, one) for one in known)
 
 
 def _check_axes(specification: Specification, x: str | None, y: str | None) -> None:

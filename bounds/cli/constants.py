@@ -14,7 +14,6 @@ are kept in --out as they are done, and the same command continues where it stop
 import textwrap
 from typing import Any
 
-from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import Lengths, Model, Read, Stored, Weighted
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import name_model, weighted_model
@@ -53,7 +52,7 @@ TABLE = (
 
 
 FORM = fields(
-    *FILES["constants.json, rows"],
+    *("query hypotheses F_output log10_corrected_own", *(key for _, key in TABLE)),
     **each("printed_implied printed_tight_implied", bool),
     **ENDLESS,
 )

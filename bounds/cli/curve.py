@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import jax_models as jm
-from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import (
     RECORDS,
     SOFT,
@@ -143,7 +142,10 @@ class CurveOptions(Lengths, Sampled, Texts, Read, Method, Memory, Stored, Figure
 
 
 # What every row has, and what stands beside it.
-COLUMNS = tuple(x for x in FILES["curve.csv"] if x not in bound_columns())
+COLUMNS = (
+    *("n", "weighting", "input", "influence_lower", "influence_upper", "position"),
+    *("symbol", "method", "exact", "kind", "ambiguous"),
+)
 
 
 def plan(options: CurveOptions) -> Work:

@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 import jax_models as jm
-from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import Computed, Figure, Lengths, Stored
 from bounds.cli.shared.input_source import read_source
 from bounds.cli.shared.options import again, option
@@ -86,7 +85,11 @@ class EntropyOptions(Lengths, Computed, Stored, Figure):
     dtype: str = again(Computed, "dtype", "float64", **OF_MODEL)
 
 
-COLUMNS = tuple(FILES["entropy.csv"])
+COLUMNS = (
+    *("n", "optimal", "unigram", "last_symbol", "floor_r1", "floor_r2", "eps", "model"),
+    *("model_stderr", "p0", "eps_kind", "floor_kind", "floor_stderr", "log10_eps"),
+    *("prefixes", "enumerated"),
+)
 # Of a row without a model.
 LEVELS = fields(*COLUMNS[:7], "p0 eps_kind floor_kind")
 HOW_MEASURED = ("reading", "eps", "num_inputs", "seed")

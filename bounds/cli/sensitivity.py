@@ -14,7 +14,6 @@ are found, and the same command continues where it stopped.
 import dataclasses
 from typing import Any
 
-from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import (
     Figure,
     Lengths,
@@ -65,7 +64,10 @@ class SensitivityOptions(Lengths, Weighted, Model, Query, Ties, Memory, Stored, 
     )
 
 
-COLUMNS = tuple(FILES["sensitivity.csv"])
+COLUMNS = (
+    *("n", "positions", "mean", "lower", "upper", "interval_lower", "interval_upper"),
+    *("inputs", "undecided", "kind"),
+)
 FORM = fields(
     *("n", "inputs", "kind"),
     **each("positions undecided", COUNT),

@@ -16,7 +16,6 @@ below the temperature; unique-hard heads with ties get a tie-breaking term first
 from typing import Any
 
 from bounds.all_inputs.universe import list_inputs
-from bounds.cli.shared.columns import FILES
 from bounds.cli.shared.groups import (
     Figure,
     HardWeighting,
@@ -98,7 +97,7 @@ RANDOM_WEIGHTING = "average_hard"
 SWEPT = "temperatures errors bounds"
 _AT = ("tau_at", "bound_at")
 FORM = fields(
-    *(f"{name}?" if name in _AT else name for name in FILES["simulate.csv"]),
+    *(f"{name}?" if name in _AT else name for name in COLUMNS),
     "notes",
     **each("gap tau_formula tau_certificate error_certificate", (SIZE, None)),
     **each(SWEPT, [SIZE]),

@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 
 import jax_models as jm
 from bounds.cli.main import main
-from bounds.cli.shared.columns import FILES
 from tests.architecture import with_architecture
-from tests.bounds.cli.outputs import NAMES, QUICK, SHAPE, find_words
+from tests.bounds.cli.outputs import FILES, NAMES, QUICK, SHAPE, find_words
 from tests.jax_models.format.pretrained.folders import copied
 
 PNG = b"\x89PNG"

@@ -4,6 +4,7 @@ import csv
 import fnmatch
 import functools
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -12,8 +13,9 @@ import pytest
 
 import jax_models as jm
 from bounds import compute_influence
-from bounds.cli.shared.columns import FILES
 
+DOCS = Path(__file__).parents[3] / "docs"
+HEAD = "command flags seed dtype versions device matmul_precision git_commit".split()
 SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4}
 SHAPE_FLAGS = [f"--{name}={size}" for name, size in SHAPE.items()]
 EASY = ["--method=exhaustive"]
@@ -52,8 +54,35 @@ def read_json(name):
     return json.loads(text, parse_constant=pytest.fail)
 
 
+def read_described():
+    """Words of docs/columns.md on each column and key, by file and name."""
+    shared, files = {}, {}
+    table = (DOCS / "columns.md").read_text().replace(r"\|", "/")
+    for line in table.splitlines():
+        first, *more = (cell.strip() for cell in line.split("|")[1:-1] or [""])
+        names = [name.strip("`") for name in re.findall(r"`[\w*]+`", first)]
+        if names:
+            shared[names[0]] = more[0]
+            continue
+        if first.startswith("**"):
+            files[first.strip("*")] = words = {}
+            listed = re.findall(r"`(\w+)`", more[1])
+            if "those of every JSON" in more[1]:
+                listed += HEAD
+            words |= {name: shared[name] for name in listed}
+            if "as in" in more[1]:
+                page = (DOCS / "certificates-of-restrictions.md").read_text()
+                words |= dict.fromkeys(re.findall(r"`(\w+)`", page), more[1])
+        elif files and more:
+            words[more[0].strip("`")] = more[1]
+    return files
+
+
+FILES = read_described()
+
+
 def find_words(file, name):
-    """Meaning of a column or key of a file in `FILES`; None if unknown."""
+    """Meaning of a column or key of a file in docs/columns.md; None if unknown."""
     words = FILES[file]
     for known in words:
         if fnmatch.fnmatchcase(name, known):

@@ -9,7 +9,6 @@ import pytest
 import jax_models as jm
 from benchmarks import reference
 from bounds import bound_curve, read_store
-from bounds.cli.shared.columns import FILES
 from bounds.curves.columns import CURVE_BOUNDS, CurveBound, CurveColumn
 from bounds.curves.inputs import sampled_inputs
 from bounds.curves.measurement import measure

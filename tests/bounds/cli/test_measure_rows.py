@@ -5,8 +5,7 @@ import csv
 import pytest
 
 from bounds.batch.layout import is_number
-from bounds.cli.batch import BATCHED, find_batched
-from bounds.cli.shared.columns import is_of_rows
+from bounds.cli.batch import BATCHED, find_batched, is_of_rows
 from bounds.store.results import MemoryResults, ResultStore
 from tests.bounds.cli.outputs import RUNS
 

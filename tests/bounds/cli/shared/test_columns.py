@@ -3,11 +3,10 @@
 import pytest
 
 from bounds.cli import influence, lipschitz
-from bounds.cli.shared.columns import FILES, WORDS
 from bounds.curves.columns import bound_columns
 from bounds.lemma5.lipschitz.curve import NAMES as BOUNDS
 from bounds.simulation.compute import COLUMNS as SIMULATION
-from tests.bounds.cli.outputs import find_words
+from tests.bounds.cli.outputs import FILES, find_words
 
 DECLARED = {
     "influence.csv": (*influence.COLUMNS, *influence.SYMBOL_NAMES),
@@ -33,10 +32,3 @@ def test_bounds_of_curves_are_described():
 def test_a_name_that_is_nowhere_described_is_noticed():
     assert find_words("curve.csv", "influence") is None
     assert find_words("train.csv", "loss_16") == find_words("train.csv", "loss_4")
-
-
-def test_words_are_lines_and_all_are_used():
-    used = {name for words in FILES.values() for name in words}
-    assert set(WORDS) <= used
-    for words in FILES.values():
-        assert all(text and "\n" not in text for text in words.values())
