@@ -29,12 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bounds.batch.execution import (
-    block_memory,
-    peak_bytes,
-    release_programs,
-    run_on_cluster,
-)
+from bounds.batch import execution
 from bounds.batch.layout import choose_layout
 from bounds.batch.specification import (
     Specification,
@@ -202,7 +197,7 @@ def _config(command: str, options: Group, hashes: dict[str, str]) -> dict[str, A
         "command": command,
         "cell": "run",
         "version": __version__,
-        "block_memory": block_memory(),
+        "block_memory": execution.block_memory(),
         # A command may refuse a flag that does not apply, even with its default value.
         "given": [name for name in keys if name in options.given],
     }
@@ -240,7 +235,7 @@ def perform(
     since the result would stand under the wrong key; so is a block of the planned memory
     for which the device has no room.
     """
-    release_programs()
+    execution.release_programs()
     found = find_batched(command)
     ends = "_sha256"
     digests = {
@@ -261,7 +256,7 @@ def perform(
             raise InputError(one_line(error)) from error
         except Exception as error:
             raise InputError(f"{type(error).__name__}: {one_line(error)}") from error
-    return {"rows": rows, "peak_bytes": peak_bytes()}
+    return {"rows": rows, "peak_bytes": execution.peak_bytes()}
 
 
 class BatchOptions(Stored, Figure):
@@ -402,7 +397,7 @@ def plan(options: BatchOptions) -> Work | None:
     run = run_here
     if options.local_workers is not None or options.scheduler is not None:
         run = functools.partial(
-            run_on_cluster, options.local_workers, options.scheduler
+            execution.run_on_cluster, options.local_workers, options.scheduler
         )
 
     def finish(store: ResultStore) -> Exports:

@@ -32,6 +32,7 @@ from bounds.store.sweep import Cell, found_rows
 from jax_models.errors import InputError
 from jax_models.format.build import name_tensors
 from jax_models.format.config import encode_config
+from jax_models.programs import rasp
 from jax_models.programs.logic import format_formula, read_alphabet
 from jax_models.programs.logic.compile import (
     compile_formula,
@@ -46,14 +47,6 @@ from jax_models.programs.logic.self_test import (
     run_self_test,
     spell,
     strings_to_test,
-)
-from jax_models.programs.rasp import (
-    build_model,
-    check_program,
-    evaluate_program,
-    longest_exact_length,
-    plan_program,
-    read_result,
 )
 from jax_models.programs.rasp.compile import check_length
 
@@ -177,18 +170,18 @@ def _of_program(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled
     assert path is not None
     text = read_whole("program", path)
     try:
-        program = check_program(text, alphabet)
-        plan = plan_program(program)
+        program = rasp.check_program(text, alphabet)
+        plan = rasp.plan_program(program)
         check_length(plan, max(1, options.self_test), options.dtype)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    model = build_model(plan, options.dtype)
+    model = rasp.build_model(plan, options.dtype)
 
     def test(groups: list[tuple[np.ndarray, bool]]) -> dict[str, Any]:
         for done, (strings, _) in enumerate(groups, 1):
             logits = np.array([np.asarray(jm.apply_logits(model, x)) for x in strings])
-            found = read_result(plan, logits)
-            expected = evaluate_program(program, strings)
+            found = rasp.read_result(plan, logits)
+            expected = rasp.evaluate_program(program, strings)
             for row, i in np.argwhere(found != expected)[:1]:
                 raise InputError(
                     f"the compiled model errs: at position {i} of "
@@ -198,7 +191,7 @@ def _of_program(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled
             _tell(done, len(groups), strings.shape[1])
         return count_strings(groups)
 
-    longest = longest_exact_length(plan, options.dtype)
+    longest = rasp.longest_exact_length(plan, options.dtype)
     about = {"program": text, "alphabet": alphabet}
     return _Compiled(model, about, longest, test, PROGRAM_FORM)
 

@@ -18,13 +18,7 @@ from bounds.cli.shared.groups import Lengths, Model, Read, Stored, Weighted
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.curves.inputs import check_changeable
-from bounds.lemma5.constants import evaluate_closed_forms, read_constants
-from bounds.lemma5.constants.closed_forms import (
-    ENDLESS,
-    constants_row,
-    read_rows,
-    record_rows,
-)
+from bounds.lemma5.constants import closed_forms, evaluate_closed_forms, read_constants
 from bounds.numbers.notation import column_table, ruled
 from bounds.store.forms import Form, each, fields, only
 from jax_models.run.evaluate import require_readout
@@ -54,7 +48,7 @@ TABLE = (
 FORM = fields(
     *("query hypotheses F_output log10_corrected_own", *(key for _, key in TABLE)),
     **each("printed_implied printed_tight_implied", bool),
-    **ENDLESS,
+    **closed_forms.ENDLESS,
 )
 
 
@@ -73,14 +67,14 @@ def plan(options: ConstantsOptions) -> Work:
         known = read_constants(model, n)
         layers = range(1, depth + 1)
         forms = (evaluate_closed_forms(known, layer=k, **asked) for k in layers)
-        return record_rows(list(map(constants_row, forms)))
+        return closed_forms.record_rows(list(map(closed_forms.constants_row, forms)))
 
     def form(n: int) -> Form:
         one = FORM | {"layer": range(1, depth + 1), "n": only(n)}
         return {"rows": [one, depth]}
 
     def export(found: list[dict[str, Any]]) -> Exports:
-        rows = [row for payload in found for row in read_rows(payload)]
+        rows = [row for payload in found for row in closed_forms.read_rows(payload)]
         return Exports({**named, "rows": rows}, _report(rows, depth) + "\n")
 
     return LengthSweep(

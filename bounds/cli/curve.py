@@ -28,21 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import jax_models as jm
-from bounds.cli.shared.groups import (
-    RECORDS,
-    SOFT,
-    TEMPERATURE,
-    WEIGHTINGS,
-    Figure,
-    Lengths,
-    Memory,
-    Method,
-    Read,
-    Sampled,
-    Shape,
-    Stored,
-    Texts,
-)
+from bounds.cli.shared import groups
 from bounds.cli.shared.input_source import num_symbols, open_tokenizer, read_given
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Work, describe_lengths
@@ -53,25 +39,11 @@ from bounds.cli.shared.subject import (
     read_trained_to,
 )
 from bounds.cli.shared.target import with_named_symbols
+from bounds.curves import decay, measurement
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import CurveColumn, bound_columns, shown_bounds
 from bounds.curves.curve import BoundCurve, corrected_gap, plot_curves, read_curve
-from bounds.curves.decay import (
-    MIN_LENGTHS,
-    NO_TREND,
-    describe_trend,
-    exponent_interval,
-    show_ends,
-    show_exponent,
-    show_interval,
-)
 from bounds.curves.inputs import own_lengths
-from bounds.curves.measurement import (
-    MAIN_JOB,
-    combine,
-    influence_value,
-    reweighted_models,
-)
 from bounds.numbers.kind import ROUNDING, RTOL_EXACT
 from bounds.numbers.notation import WIDTH, aligned
 from bounds.store.output import sha256
@@ -86,28 +58,37 @@ SCALE = 0.5
 EXTEND_TO = 10**6
 
 
-class CurveOptions(Lengths, Sampled, Texts, Read, Method, Memory, Stored, Figure):
+class CurveOptions(
+    groups.Lengths,
+    groups.Sampled,
+    groups.Texts,
+    groups.Read,
+    groups.Method,
+    groups.Memory,
+    groups.Stored,
+    groups.Figure,
+):
     """Options of the command."""
 
-    DRAWS = lambda one: Sampled.DRAWS(one) or "estimate" in one.bounds
+    DRAWS = lambda one: groups.Sampled.DRAWS(one) or "estimate" in one.bounds
 
     lengths: tuple[int, ...] = again(
-        Lengths,
+        groups.Lengths,
         "lengths",
         "16:4096:9",
-        used_if=lambda one: all(getattr(one, name) is None for name in RECORDS),
+        used_if=lambda one: all(getattr(one, name) is None for name in groups.RECORDS),
         otherwise="is of beginnings of a text, and the records of --fasta and --smiles "
         "have their own lengths; leave it out, or give one record as --sequence",
     )
     weighting: tuple[str, ...] | None = option(
-        None, "Weightings to compare: some of {words}.", WEIGHTINGS
+        None, "Weightings to compare: some of {words}.", groups.WEIGHTINGS
     )
     temperature: tuple[str, ...] | None = option(
         None,
         "Temperatures to compare: each T, inverse_log:A (A / ln n) or "
         "power:A:P[:position] (A n^P).",
-        check=TEMPERATURE,
-        **SOFT,
+        check=groups.TEMPERATURE,
+        **groups.SOFT,
     )
     bounds: tuple[str, ...] = option(
         "certified,closed_forms",
@@ -133,7 +114,7 @@ class CurveOptions(Lengths, Sampled, Texts, Read, Method, Memory, Stored, Figure
         most=MAX_LENGTH,
         key=False,
     )
-    scale: float = again(Shape, "scale", SCALE)
+    scale: float = again(groups.Shape, "scale", SCALE)
 
     @property
     def is_main_job(self) -> bool:
@@ -191,7 +172,7 @@ def plan(options: CurveOptions) -> Work:
 def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
     """Stored computations of a curve for each weighting, closed forms up to `extend_to`."""
     given, lengths = read_given(options, None), options.lengths
-    has_records = any(getattr(options, name) is not None for name in RECORDS)
+    has_records = any(getattr(options, name) is not None for name in groups.RECORDS)
     if given is not None and "lengths" not in options.given:
         own = own_lengths(given)
         lengths = own if has_records else sorted({min(n, own[0]) for n in lengths})
@@ -211,12 +192,12 @@ def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
             stacklevel=2,
         )
     model = with_named_symbols(loaded, tokenizer, where or "")
-    variants = MAIN_JOB
+    variants = measurement.MAIN_JOB
     if not options.is_main_job:
-        variants = combine(
+        variants = measurement.combine(
             model, options.weighting or [None], options.temperature or [None]
         )
-    models = reweighted_models(model, variants)
+    models = measurement.reweighted_models(model, variants)
     subject = read_subject(options, model, None if has_records else lengths)
     bounds = [name for name in options.bounds if name != "none"]
     beyond, folder = lengths_beyond(longest, extend_to), Path(options.out)
@@ -256,7 +237,7 @@ def curve_report(curves: Sequence[BoundCurve]) -> str:
     """Table of the largest influence per length, then sentences on fits and bounds."""
     lengths = sorted({row["n"] for curve in curves for row in curve})
     cells = {
-        (curve.label, row["n"]): f"{influence_value(row):.4g}"
+        (curve.label, row["n"]): f"{measurement.influence_value(row):.4g}"
         for curve in curves
         for row in curve
     }
@@ -314,7 +295,7 @@ def _findings(curves: Sequence[BoundCurve]) -> list[str]:
             said.append(f"{curve.label}: {curve.enclosed} of {total} are enclosures.")
     if few:
         said.append(
-            f"An exponent is fitted to values at {MIN_LENGTHS} lengths or more."
+            f"An exponent is fitted to values at {decay.MIN_LENGTHS} lengths or more."
         )
     return said
 
@@ -336,7 +317,7 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
             for row in curve:
                 numbers = [row.get(column.name) for column in columns]
                 if any(number is not None for number in numbers):
-                    exact = f"{influence_value(row):.4g}"
+                    exact = f"{measurement.influence_value(row):.4g}"
                     cells = ["-" if x is None else f"{x:.4g}" for x in numbers]
                     table.append([curve.label, str(row["n"]), exact, *cells])
         lines += ["", *textwrap.wrap(_meanings(columns), WIDTH), *aligned(table)]
@@ -413,20 +394,20 @@ def describe_decay(curve: BoundCurve) -> str:
     if fit.exponent is None:
         return (
             f"{curve.label}: {TOO_FEW}: {over}{zeros}; a decay exponent needs values at "
-            f"{MIN_LENGTHS} lengths{wide}."
+            f"{decay.MIN_LENGTHS} lengths{wide}."
         )
     found = (
-        f"fitted exponent {fit.exponent:z.3f} ({show_interval(fit)}) over {over}, n = "
+        f"fitted exponent {fit.exponent:z.3f} ({decay.show_interval(fit)}) over {over}, n = "
         f"{fit.first} to {fit.last}{zeros}{wide}."
     )
-    return f"{curve.label}: the influence {describe_trend(fit)}, {found}"
+    return f"{curve.label}: the influence {decay.describe_trend(fit)}, {found}"
 
 
 def describe_curve(curve: BoundCurve) -> dict[str, Any]:
     """Record of a curve's fits and largest influences."""
     return {
         "fit": dataclasses.asdict(curve.fit),
-        "intervals_95": [exponent_interval(side.fit) for side in curve.sides],
+        "intervals_95": [decay.exponent_interval(side.fit) for side in curve.sides],
         "trained_to": curve.trained_to,
         "beyond_training": [dataclasses.asdict(x.fit) for x in curve.sides[1:]],
         "finding": " ".join(map(describe_decay, curve.sides)),
@@ -441,7 +422,7 @@ def describe_curve(curve: BoundCurve) -> dict[str, Any]:
 def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
     """A sentence for each pair of curves with equal influences on all inputs."""
     values = {
-        curve.label: [influence_value(row) for row in curve.measurements]
+        curve.label: [measurement.influence_value(row) for row in curve.measurements]
         for curve in curves
     }
     return [
@@ -457,10 +438,10 @@ def _exponent(curve: BoundCurve) -> str:
         return "-"
     if fit.exponent is None:
         return TOO_FEW
-    ends = exponent_interval(fit)
+    ends = decay.exponent_interval(fit)
     assert ends is not None
-    told = f"{show_exponent(fit.exponent)} ({show_ends(ends)})"
-    return told if fit.tells else f"{told}: {NO_TREND}"
+    told = f"{decay.show_exponent(fit.exponent)} ({decay.show_ends(ends)})"
+    return told if fit.tells else f"{told}: {decay.NO_TREND}"
 
 
 def _zeros(sides: Sequence[BoundCurve]) -> str:

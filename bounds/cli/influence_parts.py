@@ -15,22 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from bounds.cli.parts import (
-    ERROR,
-    ERROR_FORM,
-    REACHED,
-    Asked,
-    Joined,
-    Parts,
-    Record,
-    Report,
-    add_top,
-    key_of,
-    pack,
-    read_error,
-    unpack,
-    with_infinity,
-)
+from bounds.cli import parts
 from bounds.cli.shared.target import special_symbols, target_key
 from bounds.curves.measurement import block_columns
 from bounds.influence import (
@@ -84,12 +69,12 @@ ENCLOSED_FORM = {
     **_OF_ALL,
     **dict.fromkeys(ENCLOSED, str),
     **fields("reason", left=[COUNT], levels=[dict], magnitude=SIZE),
-    ERROR: ERROR_FORM,
+    parts.ERROR: parts.ERROR_FORM,
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AskedInfluence(Asked):
+class AskedInfluence(parts.Asked):
     """Model, input and options of the command `influence`; the query counts from 0."""
 
     include_query: bool  # the query's own token is changed too
@@ -125,11 +110,11 @@ class AskedInfluence(Asked):
         return self.request_at(start + np.flatnonzero(~special), **own)
 
 
-FoundInfluence = Joined[AskedInfluence, Influence]
+FoundInfluence = parts.Joined[AskedInfluence, Influence]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InfluenceParts(Parts[AskedInfluence, Influence]):
+class InfluenceParts(parts.Parts[AskedInfluence, Influence]):
     """The influences of one input in parts of positions; made by `plan`."""
 
     shared: SharedBase  # base pass of all parts
@@ -143,7 +128,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         way = choice.way
         rounding = choose_rounding(whole, way, asked.rounding)
         key = {
-            **key_of("influence", asked, choice, rounding),
+            **parts.key_of("influence", asked, choice, rounding),
             "seed": asked.subject.seed,
             "target": target_key(question.target),
             "include_query": asked.include_query,
@@ -178,7 +163,9 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         """Request of the positions [start, stop)."""
         return self.asked.request(start, stop, mesh=self.mesh, shared=self.shared)
 
-    def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
+    def find(
+        self, cell: parts.Record, request: InfluenceRequest, report: parts.Report
+    ) -> parts.Record:
         """Record of one part or piece; ambiguous ties raise or warn by the option `ties`."""
         choice, ties = self.choice, self.asked.subject.question.ties
         run = Run(checkpoint=self.checkpoint(cell), progress=report)
@@ -193,17 +180,17 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
     def form(self, start: int, stop: int) -> Mapping[str, Form]:
         """Form of the record of the part [start, stop), or of a piece from `start`."""
 
-        def is_whole(found: Record) -> bool:
-            pairs = self.request(start, found.get(REACHED, stop)).pairs
+        def is_whole(found: parts.Record) -> bool:
+            pairs = self.request(start, found.get(parts.REACHED, stop)).pairs
             return has_numbers(found, len(pairs))
 
         return {
             **(ENCLOSED_FORM if self.encloses else GATHERED_FORM),
             **{"position": (range(start, stop), None), "=": is_whole},
-            f"{REACHED}?": range(start + 1, stop),
+            f"{parts.REACHED}?": range(start + 1, stop),
         }
 
-    def checkpoint(self, config: Record) -> Path | None:
+    def checkpoint(self, config: parts.Record) -> Path | None:
         """Checkpoint file of a screen or a proposal, named by its key; else None."""
         asked = self.asked
         if asked.cheap is not None:
@@ -214,11 +201,11 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         question = {k: v for k, v in config.items() if k not in ("rtol", "budget")}
         return asked.folder / checkpoint_name(question)
 
-    def is_closed(self, found: Record) -> bool:
+    def is_closed(self, found: parts.Record) -> bool:
         """True if the record is not empty and `Screened` left no substitutions open."""
         return bool(found) and not (self.asked.screens and found["left"])
 
-    def note(self, found: Sequence[Record]) -> str:
+    def note(self, found: Sequence[parts.Record]) -> str:
         """Words on the largest influence among the records; "" without one."""
         somewhere = [one for one in found if one["position"] is not None]
         if not somewhere:
@@ -231,12 +218,17 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
         """True if the largest influences are recomputed with moved inputs at the end."""
         return self.rounding == "top" and not self.encloses
 
-    def values(self, found: Sequence[Record]) -> Float[np.ndarray, "substitutions"]:
+    def values(
+        self, found: Sequence[parts.Record]
+    ) -> Float[np.ndarray, "substitutions"]:
         """Influences of all substitutions, from all parts' records in order."""
         return Found.join(list(map(read_found, found))).values
 
     def result(
-        self, found: Sequence[Record], top: Record | None, error: MeasuredError | None
+        self,
+        found: Sequence[parts.Record],
+        top: parts.Record | None,
+        error: MeasuredError | None,
     ) -> Influence:
         """Joins records in order, with the moved runs `top` of the largest influences."""
         n, vocab = len(self.positions), self.whole.model.vocab_size
@@ -247,7 +239,7 @@ class InfluenceParts(Parts[AskedInfluence, Influence]):
             choice = dataclasses.replace(choice, reason=one["reason"])
             joined = read_found(one)
         else:
-            joined = add_top(Found.join(list(map(read_found, found))), top)
+            joined = parts.add_top(Found.join(list(map(read_found, found))), top)
         keep: Keep = "pairs" if few else "position_max"
         result = settle(self.whole, choice, joined, self.rounding, "ignore", keep)
         error = error or result.measured_error
@@ -296,7 +288,7 @@ def record_found(
         "count": values.size,
         "max": 0.0 if best is None else float(values[best]),
         "position": None if best is None else int(request.position[best]),
-        **{name: pack(getattr(found, name)) for name in names},
+        **{name: parts.pack(getattr(found, name)) for name in names},
         "magnitude": found.magnitude,
     }
     if not isinstance(found, Enclosures):
@@ -307,15 +299,15 @@ def record_found(
         "reason": reason,
         "left": found.left,
         "levels": [dataclasses.asdict(level) for level in found.levels],
-        ERROR: None if found.error is None else dataclasses.asdict(found.error),
+        parts.ERROR: None if found.error is None else dataclasses.asdict(found.error),
     }
 
 
-def has_numbers(found: Record, count: int) -> bool:
+def has_numbers(found: parts.Record, count: int) -> bool:
     """True if a record has valid numbers for each of `count` substitutions."""
     names = ENCLOSED if ENCLOSED[0] in found else GATHERED
     try:
-        first, second, *_ = (unpack(found[name], count) for name in names)
+        first, second, *_ = (parts.unpack(found[name], count) for name in names)
     except ValueError:
         return False
     if found["count"] != count or not (np.isfinite(first) & (first >= 0)).all():
@@ -325,13 +317,13 @@ def has_numbers(found: Record, count: int) -> bool:
     return bool((first <= second).all())
 
 
-def read_found(found: Record) -> Found:
+def read_found(found: parts.Record) -> Found:
     """Influences or enclosures that `record_found` recorded."""
     names = ENCLOSED if ENCLOSED[0] in found else GATHERED
-    *ends, values, moves = (unpack(found[name], found["count"]) for name in names)
+    *ends, values, moves = (parts.unpack(found[name], found["count"]) for name in names)
     ties = found.get("ties")
     if ties is not None:
-        ties = Ties(**with_infinity({**ties, "scores": tuple(ties["scores"])}))
+        ties = Ties(**parts.with_infinity({**ties, "scores": tuple(ties["scores"])}))
     computed = values, moves, found["magnitude"], ties
     if not ends:
         return Found(*computed)
@@ -339,4 +331,4 @@ def read_found(found: Record) -> Found:
     levels = tuple(Level(**level) for level in found["levels"])
     left = np.asarray(found["left"], np.int64)
     ends = lower, upper, enclosed.astype(bool)
-    return Enclosures(*computed, *ends, left, levels, read_error(found))
+    return Enclosures(*computed, *ends, left, levels, parts.read_error(found))

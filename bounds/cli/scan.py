@@ -20,30 +20,15 @@ import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
+from bounds.cli import scan_parts
 from bounds.cli.parts import InParts
-from bounds.cli.scan_parts import (
-    MASKS,
-    WORDS,
-    AskedScan,
-    FoundScan,
-    ScanParts,
-    by_recipe,
-    describe,
-    parse_reduce,
-    parse_rows,
-)
+from bounds.cli.shared import target
 from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.input_source import open_tokenizer, record_names
 from bounds.cli.shared.options import IntegersParser, again, option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import read_one
-from bounds.cli.shared.target import (
-    number_symbol,
-    read_substitutes,
-    special_symbols,
-    unit_of,
-)
 from bounds.cli.words import describe_scan, quantity_of, scan_finding, top_line
 from bounds.curves.measurement import Subject
 from bounds.curves.scan_page import open_plotly, scan_page
@@ -192,7 +177,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         for names, why in refused:
             for name in filter(self.given.__contains__, names):
                 raise jm.InputError(why.format(name, recipe))
-        if recipe == "categorical_jacobian" and self.reduce in WORDS:
+        if recipe == "categorical_jacobian" and self.reduce in scan_parts.WORDS:
             raise jm.InputError(
                 f"--recipe={recipe} reduces by frobenius, not by {self.reduce}; give "
                 "--reduce=frobenius:tensor or another form of it, or leave it out"
@@ -211,16 +196,16 @@ def plan(options: ScanOptions) -> Work:
     if options.recipe in ONE_PASS:
         check_shape(options.figure, ("position", "symbol"))
 
-    def parts(asked: AskedScan, mesh: Mesh | None) -> ScanParts:
+    def parts(asked: scan_parts.AskedScan, mesh: Mesh | None) -> scan_parts.ScanParts:
         with _named_record(options, asked.record):
-            found = ScanParts.plan(asked, mesh)
+            found = scan_parts.ScanParts.plan(asked, mesh)
             check_shape(options.figure, tuple(asked.axes(found.layout)))
         return found
 
-    def row(found: FoundScan) -> dict[str, Any]:
-        return describe(found) | {"ambiguous": found.ambiguous > 0}
+    def row(found: scan_parts.FoundScan) -> dict[str, Any]:
+        return scan_parts.describe(found) | {"ambiguous": found.ambiguous > 0}
 
-    def compute_pass(asked: AskedScan) -> Scan:
+    def compute_pass(asked: scan_parts.AskedScan) -> Scan:
         assert asked.recipe is not None
         with _named_record(options, asked.record):
             return asked.recipe.scan(asked.subject.model, asked.tokens)
@@ -246,7 +231,7 @@ def _named_record(options: ScanOptions, record: str | None) -> Iterator[None]:
         raise jm.InputError(f"{options.fasta}: record {record}: {error}") from error
 
 
-def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
+def _ask_all(options: ScanOptions) -> Iterator[scan_parts.AskedScan]:
     """Yields the request of each record of a FASTA file, or of the one input."""
     names = [] if "input" in options.given else record_names(options)
     if len(names) < 2:
@@ -268,7 +253,7 @@ def _ask_all(options: ScanOptions) -> Iterator[AskedScan]:
         yield dataclasses.replace(asked, record=name)
 
 
-def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
+def _ask(options: ScanOptions, first: Subject | None = None) -> scan_parts.AskedScan:
     """Request of the scan that the flags describe; `first` is the first record's subject."""
     prepare_jax(options)
     subject = read_one(options, first)
@@ -276,23 +261,25 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
     (tokens,) = subject.inputs.values()
     length = tokens.size
     positions = None if options.positions is None else list(options.positions)
-    special = special_symbols(subject.model, tokenizer)
+    special = target.special_symbols(subject.model, tokenizer)
     if positions is None and special:
         positions = np.flatnonzero(~np.isin(tokens, special)).tolist()
     if beyond := [x for x in positions or () if x >= length]:
         raise jm.InputError(
             f"--positions lists {beyond[0]}; the input has positions 0 to {length - 1}"
         )
-    reduce = parse_reduce(options.reduce)
+    reduce = scan_parts.parse_reduce(options.reduce)
     entries = options.target_symbols
     if entries is not None:
-        entries = [number_symbol(x, tokenizer, "--target_symbols") for x in entries]
-    rows = parse_rows(options.rows)
+        entries = [
+            target.number_symbol(x, tokenizer, "--target_symbols") for x in entries
+        ]
+    rows = scan_parts.parse_rows(options.rows)
     edit: Any = options.edit  # one of its words
-    asked = AskedScan(
+    asked = scan_parts.AskedScan(
         subject=subject,
         tokenizer=tokenizer,
-        symbols=read_substitutes(options, subject.model, tokenizer, length),
+        symbols=target.read_substitutes(options, subject.model, tokenizer, length),
         rounding=options.rounding,
         table=TableOptions(rows, entries, reduce, options.diagonal, edit),
         positions=positions,
@@ -317,24 +304,24 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> AskedScan:
             given["epsilon"] = options.epsilon
     if options.unit is not None:
         given["unit"] = options.unit
-    return by_recipe(asked, options.recipe, **given)
+    return scan_parts.by_recipe(asked, options.recipe, **given)
 
 
-def _residues(asked: AskedScan, first_residue: int) -> Residues | None:
+def _residues(asked: scan_parts.AskedScan, first_residue: int) -> Residues | None:
     """Names of substitutions as of residues; None if not all symbols are letters."""
     if asked.tokenizer is None:
         return None
     name = asked.tokenizer.name
-    special = special_symbols(asked.subject.model, asked.tokenizer)
+    special = target.special_symbols(asked.subject.model, asked.tokenizer)
     own = [name(x) for x in set(asked.tokens.tolist()) - set(special)]
     if any(len(x) != 1 for x in own):
         return None
     # A mask stands for a residue.
-    uncounted = tuple(x for x in special if name(x) not in MASKS)
+    uncounted = tuple(x for x in special if name(x) not in scan_parts.MASKS)
     return Residues(name, asked.tokens, uncounted, first_residue)
 
 
-def _named(found: FoundScan, first_residue: int) -> Named:
+def _named(found: scan_parts.FoundScan, first_residue: int) -> Named:
     """Scan with names of its symbols, as residues if all symbols of the input are letters."""
     asked = found.asked
     name = asked.tokenizer and asked.tokenizer.name
@@ -347,10 +334,10 @@ def _named(found: FoundScan, first_residue: int) -> Named:
     )
 
 
-def _export(options: ScanOptions, found: Sequence[FoundScan]) -> Exports:
+def _export(options: ScanOptions, found: Sequence[scan_parts.FoundScan]) -> Exports:
     """Record, report and CSV of all scans; arrays, figure and page of a single one."""
     best = max(found, key=lambda one: np.nan_to_num(np.abs(one.result.values)).max())
-    scan, record = best.result, describe(best)
+    scan, record = best.result, scan_parts.describe(best)
     tables = [_named(one, options.first_residue) for one in found]
     files: dict[str, Callable[[Path], object]] = {}
     report: list[str] = []
@@ -374,7 +361,7 @@ def _export(options: ScanOptions, found: Sequence[FoundScan]) -> Exports:
         report.append("Arrays and figures are of one record: --input=K writes them")
     figure = None
     if len(found) == 1:
-        quantity = quantity_of(unit_of(options.target), best.asked, scan)
+        quantity = quantity_of(target.unit_of(options.target), best.asked, scan)
         quantity += "" if scan.exact else f", {scan.kind}"
         drawn = scan, quantity, tables[0].name, options.figure
         files["scan.npz"] = scan.to_npz

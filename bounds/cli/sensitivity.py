@@ -14,6 +14,7 @@ are found, and the same command continues where it stopped.
 import dataclasses
 from typing import Any
 
+from bounds import sensitivity
 from bounds.cli.shared.groups import (
     Figure,
     Lengths,
@@ -32,13 +33,6 @@ from bounds.curves.decay import exponent_interval
 from bounds.curves.inputs import sampled_inputs
 from bounds.influence.method import Run
 from bounds.numbers.notation import column_table, parse_bytes, ruled
-from bounds.sensitivity import (
-    SensitivityCurve,
-    as_row,
-    average_sensitivity,
-    decision_of,
-    is_listed,
-)
 from bounds.store.forms import COUNT, SIZE, each, fields, ordered
 from jax_models.model.transformer import encode_positions
 
@@ -94,13 +88,13 @@ def plan(options: SensitivityOptions) -> Work:
     encode_positions(model, longest)  # refuses a length beyond a table, or the memory
     target: Any = None
     if options.target is None:
-        decision_of(model)
+        sensitivity.decision_of(model)
     else:
         target = parse_target(
             options.target, lambda name: number_symbol(name, None, "--target")
         )
     source = sampled_inputs(model, "random", options.num_inputs, options.seed)
-    if all(is_listed(source, n) for n in options.lengths):
+    if all(sensitivity.is_listed(source, n) for n in options.lengths):
         refuse_sampling(options, "num_inputs", "seed")
     memory = options.memory_limit
     run = Run(memory_limit=None if memory is None else parse_bytes(memory))
@@ -109,10 +103,12 @@ def plan(options: SensitivityOptions) -> Work:
     how: dict[str, Any] = {name: getattr(options, name) for name in names}
 
     def compute(n: int) -> dict[str, Any]:
-        return as_row(average_sensitivity(model, n, target=target, run=run, **how))
+        return sensitivity.as_row(
+            sensitivity.average_sensitivity(model, n, target=target, run=run, **how)
+        )
 
     def export(rows: list[dict[str, Any]]) -> Exports:
-        curve = SensitivityCurve(named["weighting"], rows)
+        curve = sensitivity.SensitivityCurve(named["weighting"], rows)
         fit, interval = dataclasses.asdict(curve.fit), exponent_interval(curve.fit)
         record = {
             **named,

@@ -16,14 +16,7 @@ below the temperature; unique-hard heads with ties get a tie-breaking term first
 from typing import Any
 
 from bounds.all_inputs.universe import list_inputs
-from bounds.cli.shared.groups import (
-    Figure,
-    HardWeighting,
-    Inputs,
-    Lengths,
-    Sampled,
-    Stored,
-)
+from bounds.cli.shared import groups
 from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.options import again, find, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
@@ -48,21 +41,23 @@ def parse_schedule(text: str) -> Any:
     return decode("temperature", entry, "none")
 
 
-class SimulateOptions(Lengths, HardWeighting, Sampled, Stored, Figure):
+class SimulateOptions(
+    groups.Lengths, groups.HardWeighting, groups.Sampled, groups.Stored, groups.Figure
+):
     """Options of the command."""
 
-    lengths: tuple[int, ...] = again(Lengths, "lengths", "4,8,16,32")
+    lengths: tuple[int, ...] = again(groups.Lengths, "lengths", "4,8,16,32")
     weighting: str | None = again(
-        HardWeighting, "weighting", None, " A random model's is average_hard."
+        groups.HardWeighting, "weighting", None, " A random model's is average_hard."
     )
     language: str | None = again(
-        Inputs,
+        groups.Inputs,
         "language",
         None,
         " By default members of the preset's own language, and strings one symbol away; "
         "random strings where it has none.",
     )
-    num_inputs: int = again(Sampled, "num_inputs", 16)
+    num_inputs: int = again(groups.Sampled, "num_inputs", 16)
     at: str | None = option(
         None,
         "A temperature at which the error of softmax is certified too: T, inverse_log:A "

@@ -16,17 +16,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bounds.store.file import (
-    COLUMNS,
-    StoreBusyError,
-    StoreError,
-    check,
-    explained,
-    lock,
-    log_of,
-    prepare,
-    refuse_special_file,
-)
+from bounds.store import file
+from bounds.store.file import StoreBusyError, StoreError
 from bounds.store.forms import COUNT, Form, decode, each, is_row
 from bounds.store.output import canonical_json, sha256
 from bounds.store.provenance import Provenance, provenance
@@ -74,13 +65,13 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
         """Open a store; `fresh` makes one in place of another schema's."""
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        refuse_special_file(self.path)
+        file.refuse_special_file(self.path)
         with contextlib.ExitStack() as opened:
-            opened.enter_context(lock(self.path, wait_seconds))
-            with explained(self.path):
+            opened.enter_context(file.lock(self.path, wait_seconds))
+            with file.explained(self.path):
                 self._connection = sqlite3.connect(self.path, isolation_level=None)
                 opened.callback(self._connection.close)
-                prepare(self._connection, self.path, fresh=fresh)
+                file.prepare(self._connection, self.path, fresh=fresh)
             self._opened = opened.pop_all()
 
     def __exit__(self, *exception: object) -> None:
@@ -115,7 +106,7 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
         origin: Provenance | None = None,
     ) -> None:
         """Write the row of a finished cell, or replace it; NaN and infinity become null."""
-        if taken := payload.keys() & COLUMNS.keys():
+        if taken := payload.keys() & file.COLUMNS.keys():
             raise ValueError(f"a payload cannot use the names {sorted(taken)}")
         self._write(config, canonical_json(payload), None, seconds, origin)
 
@@ -136,12 +127,12 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
 
     def table(self) -> Table:
         """Returns a row for each cell."""
-        with explained(self.path):
+        with file.explained(self.path):
             return _read_rows(self._connection, self.path)
 
     def results(self) -> Table:
         """Table of the finished results, as `read_store` gives it."""
-        with explained(self.path):
+        with file.explained(self.path):
             return _results(self._connection, self.path)
 
     def _find(
@@ -149,7 +140,7 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
     ) -> Any:
         """Returns a column of the row of a cell with the status; None without such a row."""
         query = f"SELECT {column} FROM cells WHERE key = ? AND status = ?"
-        with explained(self.path):
+        with file.explained(self.path):
             row = self._connection.execute(query, [cell_key(config), status]).fetchone()
         return row and row[0]
 
@@ -178,15 +169,16 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
             "seconds": float(seconds),
             "finished": datetime.datetime.now(datetime.UTC).isoformat(),
         }
-        marks = ", ".join("?" * len(COLUMNS))
-        with explained(self.path):
+        marks = ", ".join("?" * len(file.COLUMNS))
+        with file.explained(self.path):
             # A single statement is its own transaction.
             self._connection.execute(
-                f"INSERT OR REPLACE INTO cells ({', '.join(COLUMNS)}) VALUES ({marks})",
-                [row[name] for name in COLUMNS],
+                f"INSERT OR REPLACE INTO cells ({', '.join(file.COLUMNS)}) VALUES ({marks})",
+                [row[name] for name in file.COLUMNS],
             )
             kept = self._connection.execute(
-                f"SELECT {', '.join(COLUMNS)} FROM cells WHERE key = ?", [row["key"]]
+                f"SELECT {', '.join(file.COLUMNS)} FROM cells WHERE key = ?",
+                [row["key"]],
             ).fetchone()
         if kept != tuple(row.values()):
             raise StoreError(
@@ -204,7 +196,7 @@ class MemoryResults(ResultStore):
         self._connection = sqlite3.connect(self.path, isolation_level=None)
         self._opened = contextlib.ExitStack()
         self._opened.callback(weakref.finalize(self, self._connection.close))
-        prepare(self._connection, self.path, fresh=False)
+        file.prepare(self._connection, self.path, fresh=False)
 
 
 def cell_key(config: Mapping[str, Any]) -> str:
@@ -262,14 +254,14 @@ def _read_file(
             f"{error}; every command writes one, results.sqlite, in its --out"
         ) from None
     address = path.absolute().as_uri() + "?mode=ro"
-    if not os.access(path.parent, os.W_OK) and not log_of(path).exists():
+    if not os.access(path.parent, os.W_OK) and not file.log_of(path).exists():
         # SQLite keeps its shared memory beside the file; where it cannot, the file
         # must be declared constant, which it is when no log waits to be merged.
         address += "&immutable=1"
-    with explained(path):
+    with file.explained(path):
         with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
             # The run may have been killed before it made the table.
-            return read(connection, path) if check(connection, path) else Table(())
+            return read(connection, path) if file.check(connection, path) else Table(())
 
 
 def _read_rows(
@@ -277,11 +269,11 @@ def _read_rows(
 ) -> Table:
     """Returns the rows of cells, decoded and flattened."""
     rows = connection.execute(
-        f"SELECT {', '.join(COLUMNS)} FROM cells WHERE key <> ? ORDER BY finished, key",
+        f"SELECT {', '.join(file.COLUMNS)} FROM cells WHERE key <> ? ORDER BY finished, key",
         [cell_key(SWEEP)],
     )
     wanted = None if keys is None else frozenset(keys)
-    cells = (dict(zip(COLUMNS, row, strict=True)) for row in rows)
+    cells = (dict(zip(file.COLUMNS, row, strict=True)) for row in rows)
     return Table(
         tuple(_flat(x, path) for x in cells if wanted is None or x["key"] in wanted)
     )

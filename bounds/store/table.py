@@ -10,13 +10,7 @@ from typing import Any
 import numpy as np
 
 from bounds.influence.targets.base import PlainTarget
-from bounds.store.output import (
-    canonical_json,
-    plain,
-    require_package,
-    write_bytes,
-    write_csv,
-)
+from bounds.store import output
 
 __all__ = ["RowPerLength", "Table"]
 
@@ -91,7 +85,7 @@ class Rows(abc.ABC):
         Raises:
             OSError: The file cannot be written.
         """
-        write_csv(path, self.columns, self._rows())
+        output.write_csv(path, self.columns, self._rows())
 
     def to_json_lines(self, path: str | os.PathLike[str]) -> None:
         """Write the table as JSON lines, atomically: an object per row.
@@ -103,8 +97,8 @@ class Rows(abc.ABC):
         Raises:
             OSError: The file cannot be written.
         """
-        lines = [canonical_json(row) + "\n" for row in self._rows()]
-        write_bytes(path, "".join(lines).encode())
+        lines = [output.canonical_json(row) + "\n" for row in self._rows()]
+        output.write_bytes(path, "".join(lines).encode())
 
     def to_pandas(self) -> Any:
         """Returns the table as a pandas DataFrame, its columns as in `to_numpy`.
@@ -112,7 +106,7 @@ class Rows(abc.ABC):
         Raises:
             InputError: pandas is not installed.
         """
-        pandas = require_package("pandas", "a DataFrame")
+        pandas = output.require_package("pandas", "a DataFrame")
         return pandas.DataFrame(self.to_numpy(), columns=list(self.columns))
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
@@ -128,15 +122,15 @@ class Rows(abc.ABC):
             InputError: pyarrow is not installed.
             OSError: The file cannot be written.
         """
-        pyarrow = require_package("pyarrow", "a Parquet file")
-        parquet = require_package("pyarrow.parquet", "a Parquet file")
+        pyarrow = output.require_package("pyarrow", "a Parquet file")
+        parquet = output.require_package("pyarrow.parquet", "a Parquet file")
         columns = {
             name: pyarrow.array(_of_one_kind([row.get(name) for row in self._rows()]))
             for name in self.columns
         }
         file = io.BytesIO()
         parquet.write_table(pyarrow.table(columns), file)
-        write_bytes(path, file.getvalue())
+        output.write_bytes(path, file.getvalue())
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -165,7 +159,7 @@ class Table(Rows):
 
 def _of_one_kind(values: list[Any]) -> list[Any]:
     """Returns a column's values if of one type, int and float as floats, else as JSON."""
-    values = [plain(value) for value in values]
+    values = [output.plain(value) for value in values]
     kinds = {type(value) for value in values if value is not None}
     if any(isinstance(v, int) and not -(2**63) <= v < 2**63 for v in values):
         kinds = {int, list}  # no kind of Parquet's holds them
@@ -173,7 +167,7 @@ def _of_one_kind(values: list[Any]) -> list[Any]:
         return [None if value is None else float(value) for value in values]
     if len(kinds) <= 1 and not kinds & {list, dict}:
         return values
-    return [None if value is None else canonical_json(value) for value in values]
+    return [None if value is None else output.canonical_json(value) for value in values]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,22 +11,10 @@ from jaxtyping import Int
 import jax_models as jm
 from bounds.cli.shared.groups import Inputs
 from bounds.cli.shared.options import Group
-from bounds.curves.inputs import (
-    GivenInputs,
-    InputSource,
-    NeighbourInputs,
-    sampled_inputs,
-)
+from bounds.curves import inputs
+from jax_models import languages
 from jax_models.arguments import INPUT_BYTES, ascii_number, expect_file, read_file, show
 from jax_models.constructions import PRESET_LANGUAGES
-from jax_models.languages import (
-    LANGUAGES,
-    SOURCES,
-    RegularLanguage,
-    Source,
-    get_source,
-    read_text,
-)
 from jax_models.run.evaluate import check_tokens
 
 # Flags of inputs of letters, of which none may be unknown.
@@ -54,11 +42,11 @@ def open_tokenizer(options: Group) -> jm.Tokenizer | None:
     return None
 
 
-def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> GivenInputs:
+def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> inputs.GivenInputs:
     """Inputs that the flag `name`, one of `LETTERS`, gives by `value`."""
     if name == "sequence":
         tokens = tokenizer.encode_all("--sequence", {"": value})
-        return GivenInputs("--sequence", tuple(tokens), tokenizer.ends)
+        return inputs.GivenInputs("--sequence", tuple(tokens), tokenizer.ends)
     content = read_whole(name, value)
     found = READERS[name](value, content)
     if not found:
@@ -66,7 +54,7 @@ def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> GivenInputs:
     # In molecules the case of an atom marks aromaticity.
     texts = {f": {where}": text for where, text in found}
     tokens = tokenizer.encode_all(value, texts, raise_case=name != "smiles")
-    return GivenInputs(value, tuple(tokens), tokenizer.ends)
+    return inputs.GivenInputs(value, tuple(tokens), tokenizer.ends)
 
 
 def record_names(options: Group) -> list[str]:
@@ -136,11 +124,13 @@ def num_symbols(options: Inputs) -> int:
     given = read_given(options, None)
     if given is not None:
         return max(1, *(int(sequence.max()) + 1 for sequence in given.sequences))
-    language = LANGUAGES.get(options.language or "")
+    language = languages.LANGUAGES.get(options.language or "")
     return BITS if language is None else len(language.symbols)
 
 
-def load_inputs(options: Inputs, model: jm.Transformer, count: int) -> InputSource:
+def load_inputs(
+    options: Inputs, model: jm.Transformer, count: int
+) -> inputs.InputSource:
     """Source of the inputs that the flags give, or else samples of a language."""
     given = read_given(options, model.vocabulary)
     if given is not None:
@@ -151,11 +141,11 @@ def load_inputs(options: Inputs, model: jm.Transformer, count: int) -> InputSour
     of_texts = model.special is not None or not set(range(BITS)).issubset(free)
     if of_texts and "language" not in options.given:
         language = "random"  # a checkpoint has the symbols of none of the languages
-    samples = sampled_inputs(model, language, count, options.seed)
-    return NeighbourInputs(samples) if own else samples
+    samples = inputs.sampled_inputs(model, language, count, options.seed)
+    return inputs.NeighbourInputs(samples) if own else samples
 
 
-def check_given(given: GivenInputs, model: jm.Transformer) -> GivenInputs:
+def check_given(given: inputs.GivenInputs, model: jm.Transformer) -> inputs.GivenInputs:
     """Given inputs without padding; raises `InputError` for a token the model lacks."""
     sequences = []
     for sequence in given.sequences:
@@ -181,17 +171,17 @@ def check_input_flags(options: Group) -> list[str]:
     return found
 
 
-def read_source(name: str, probability: float) -> tuple[Source, str]:
+def read_source(name: str, probability: float) -> tuple[languages.Source, str]:
     """Source of a known name or an automaton's file, and its text in keys of results."""
-    if name in SOURCES:
-        return get_source(name, probability), name
-    language = RegularLanguage.read(name)
+    if name in languages.SOURCES:
+        return languages.get_source(name, probability), name
+    language = languages.RegularLanguage.read(name)
     return language.source(probability), language.text
 
 
 def read_given(
     options: Group, vocabulary: tuple[str, ...] | None
-) -> GivenInputs | None:
+) -> inputs.GivenInputs | None:
     """Inputs that the flags give, or None if they give none."""
     found = check_input_flags(options)
     if not found:
@@ -204,11 +194,11 @@ def read_given(
     if tokenizer is not None and name == "text":
         content = read_whole("text", file).removesuffix("\n").removesuffix("\r")
         tokens = tokenizer.encode_all(file, {"": content})
-        return GivenInputs(file, tuple(tokens), tokenizer.ends)
+        return inputs.GivenInputs(file, tuple(tokens), tokenizer.ends)
     if name == "text":
         expect_file("text file", file)
-        return GivenInputs(file, (read_text(file, vocabulary),))
-    return GivenInputs(file, read_tokens(file))
+        return inputs.GivenInputs(file, (languages.read_text(file, vocabulary),))
+    return inputs.GivenInputs(file, read_tokens(file))
 
 
 def read_tokens(path: str) -> tuple[Int[np.ndarray, "tokens"], ...]:

@@ -18,6 +18,7 @@ from bounds.cli.shared.exports import RECORDS, STEMS, Output
 from bounds.cli.shared.groups import Lengths
 from bounds.cli.shared.progress import Progress
 from bounds.cli.start import STORE_NAME
+from bounds.store import sweep
 from bounds.store.forms import Form, only
 from bounds.store.output import (
     FORMATS,
@@ -28,17 +29,6 @@ from bounds.store.output import (
     write_json,
 )
 from bounds.store.results import MemoryResults, ResultStore
-from bounds.store.sweep import (
-    Cell,
-    Failure,
-    GoOn,
-    Outcomes,
-    finish_cells,
-    found_rows,
-    keep,
-    missing_cells,
-    run_here,
-)
 from jax_models.errors import InputError
 from jax_models.run.evaluate import AmbiguousTieWarning
 
@@ -81,20 +71,22 @@ class Work:
     """Cells of a command, and functions that make exports and rows of their results."""
 
     finish: Callable[[ResultStore], Exports]
-    cells: Sequence[Cell] = ()
+    cells: Sequence[sweep.Cell] = ()
     opening: str = ""  # first line that is printed
     verb: str = "compute"
     unit: str = "lengths"  # cells, as a plural
     is_kept: bool = False  # the end of the work keeps results too
     is_whole: bool = False  # nothing is exported where a cell fails
     are_alike: bool = False  # cells take equally long
-    beyond: Sequence[Cell] = ()  # further cells, which no row of a sweep has
+    beyond: Sequence[sweep.Cell] = ()  # further cells, which no row of a sweep has
     # Rows of a sweep: of one cell each, and what all have.
     rows: Callable[[ResultStore], Rows] | None = None
     named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # Failed cells have results too, and are left alone without --retry_failed.
     keeps_failures: bool = False
-    run: Callable[[Sequence[Cell], GoOn], Outcomes] = run_here  # of the missing cells
+    run: Callable[[Sequence[sweep.Cell], sweep.GoOn], sweep.Outcomes] = (
+        sweep.run_here
+    )  # of the missing cells
     begin: Callable[[ResultStore], None] | None = None  # before the first cell
     # Before the store is opened; False where this process has no more to do.
     lead: Callable[[], bool] | None = None
@@ -150,21 +142,23 @@ def run_work(options: Any, work: Work) -> None:
 def measure_work(work: Work, store: ResultStore) -> Rows:
     """Rows of a command for a sweep; prints nothing, raises `InputError` if a cell fails."""
     with quiet_ties():
-        finish_cells(store, work.cells)
-    found = found_rows(store, work.cells) if work.rows is None else work.rows(store)
+        sweep.finish_cells(store, work.cells)
+    found = (
+        sweep.found_rows(store, work.cells) if work.rows is None else work.rows(store)
+    )
     return [{**row, **work.named} for row in found]
 
 
 def _run_cells(
-    output: Output, work: Work, cells: Sequence[Cell], store: ResultStore
-) -> tuple[list[Failure], int]:
+    output: Output, work: Work, cells: Sequence[sweep.Cell], store: ResultStore
+) -> tuple[list[sweep.Failure], int]:
     """Runs the missing cells; returns the failures and the number of cells not begun."""
     options = output.options
-    todo = missing_cells(store, cells, fresh=options.fresh)
-    failures: list[Failure] = []
+    todo = sweep.missing_cells(store, cells, fresh=options.fresh)
+    failures: list[sweep.Failure] = []
     if work.keeps_failures and not (options.fresh or options.retry_failed):
         states = [(cell, store.failure(cell.config)) for cell in todo]
-        failures = [Failure(x.label, why) for x, why in states if why is not None]
+        failures = [sweep.Failure(x.label, why) for x, why in states if why is not None]
         todo = [cell for cell, why in states if why is None]
     print(f"{len(todo)} of {len(cells)} {work.unit} to {work.verb}", flush=True)
     began, limit = time.monotonic(), getattr(options, "max_seconds", None)
@@ -177,7 +171,7 @@ def _run_cells(
         ) as running,
     ):
         for cell, outcome in running:
-            failures += keep(store, cell, outcome)
+            failures += sweep.keep(store, cell, outcome)
             if failures and work.is_whole:
                 raise InputError(failures[0].message)
             done += 1
@@ -250,16 +244,16 @@ class LengthSweep:
         )
 
         def finish(store: ResultStore) -> Exports:
-            return self.export(found_rows(store, cells))
+            return self.export(sweep.found_rows(store, cells))
 
         return Work(finish, cells, opening, self.verb, named=self.named)
 
-    def _cell(self, options: Lengths, n: int) -> Cell:
+    def _cell(self, options: Lengths, n: int) -> sweep.Cell:
         depends = self.key(n) if callable(self.key) else self.key
         form = self.form
         form = form(n) if callable(form) else {**form, "n": only(n)}
         config = {**options.key(), "n": n, **depends}
-        return Cell(config, f"n = {n}", partial(self.compute, n), form=form)
+        return sweep.Cell(config, f"n = {n}", partial(self.compute, n), form=form)
 
 
 def describe_lengths(lengths: Sequence[int]) -> str:

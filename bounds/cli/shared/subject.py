@@ -17,15 +17,8 @@ import jax
 import safetensors
 
 import jax_models as jm
+from bounds.cli.shared import input_source
 from bounds.cli.shared.groups import RANDOM, Inputs, Model, OneInput, Shape
-from bounds.cli.shared.input_source import (
-    BITS,
-    check_given,
-    load_inputs,
-    num_symbols,
-    open_tokenizer,
-    read_given,
-)
 from bounds.cli.shared.options import fields_of
 from bounds.cli.shared.target import number_symbol, parse_target
 from bounds.curves.inputs import GivenInputs, InputSource, draw_inputs, own_lengths
@@ -53,7 +46,7 @@ def load_model(
     options: Model,
     *,
     max_length: int,
-    vocab_size: int = BITS,  # of a random model
+    vocab_size: int = input_source.BITS,  # of a random model
     num_classes: int | None = None,  # of a random model; None has no read-out
 ) -> jm.Transformer:
     """Model that the flags name or describe, in the float type of --dtype."""
@@ -118,7 +111,7 @@ def weighted_model(
     options: Model,
     *,
     max_length: int,
-    vocab_size: int = BITS,
+    vocab_size: int = input_source.BITS,
     weighting: str | None = None,
     num_classes: int | None = None,  # as in `load_model`
 ) -> jm.Transformer:
@@ -206,7 +199,11 @@ def read_trained_to(model: str) -> int | None:
 def read_one(options: OneInput, first: Subject | None = None) -> Subject:
     """Subject of one input; reuses from `first` the inputs and the model that files gave."""
     read = first.source if first is not None else None
-    given = read if isinstance(read, GivenInputs) else read_given(options, None)
+    given = (
+        read
+        if isinstance(read, GivenInputs)
+        else input_source.read_given(options, None)
+    )
     length = options.length or 64
     sequence = None
     if given is not None and options.length is None:
@@ -215,7 +212,7 @@ def read_one(options: OneInput, first: Subject | None = None) -> Subject:
     # Random models and constructions may depend on the length.
     shared = first if options.model is not None else None
     if shared is None:
-        symbols = num_symbols(options)
+        symbols = input_source.num_symbols(options)
         model = weighted_model(options, vocab_size=symbols, max_length=length)
     else:
         model = shared.model
@@ -223,7 +220,7 @@ def read_one(options: OneInput, first: Subject | None = None) -> Subject:
         length = model.padding.leave(sequence).size
     hashed = None if shared is None else shared.model_sha256
     if given is not read and options.text is None:  # a text depends on the vocabulary
-        read = given and check_given(given, model)
+        read = given and input_source.check_given(given, model)
     return read_subject(options, model, [length], hashed, read)
 
 
@@ -237,7 +234,7 @@ def read_subject(
     """Subject of inputs at the given lengths, or at given inputs' own if None."""
     one = getattr(options, "input", None)
     count = getattr(options, "num_inputs", 1) if one is None else one + 1
-    source = source or load_inputs(options, model, count)
+    source = source or input_source.load_inputs(options, model, count)
     measured = own_lengths(source) if lengths is None else lengths
     try:  # refuses a length beyond a table, or the memory
         encode_positions(model, measured[-1])
@@ -255,7 +252,7 @@ def read_subject(
         given["memory_limit"] = parse_bytes(limit)
     if hasattr(options, "method"):
         given["method"] = read_method(options)
-    tokenizer = open_tokenizer(options)
+    tokenizer = input_source.open_tokenizer(options)
     if "target" in given:
         given["target"] = parse_target(
             given["target"], lambda name: number_symbol(name, tokenizer, "--target")
