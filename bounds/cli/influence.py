@@ -10,6 +10,7 @@ so: the same command continues where it stopped.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,14 @@ from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Rows, Work
 from bounds.cli.shared.subject import read_one
 from bounds.cli.shared.target import read_substitutes, unit_of
-from bounds.cli.words import describe_influence, influence_finding
 from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.inputs import influence_figure, sequence_figure
+from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.table.lines import SYMBOL_NAMES
-from bounds.influence.targets.table import TARGETS
+from bounds.influence.targets.table import TARGETS, as_value
 from bounds.numbers.kind import RTOL_EXACT, kind_of_ends
+from bounds.numbers.notation import enclosure_label
+from bounds.rounding.ranked import MARGIN
 
 
 def _watches_one_row(options: Any) -> bool:
@@ -80,7 +83,6 @@ def plan(options: InfluenceOptions) -> Work:
     return InParts(
         ask=lambda: [_ask(options)],
         plan=InfluenceParts.plan,
-        describe=describe_influence,
         export=lambda found: _export(options, *found),
         row=row,
     ).work(options)
@@ -177,3 +179,46 @@ def _rows(found: FoundInfluence) -> Rows:
         rows.append(dict(zip(COLUMNS, (p, s, lower, upper, kind), strict=True)))
         rows[-1] |= asked.names(p, s)
     return rows
+
+
+def influence_finding(
+    asked: AskedInfluence, record: Mapping[str, Any], error: MeasuredError | None
+) -> str:
+    """Sentence or two on the largest influence."""
+    if record["position"] is None:
+        return f"n = {record['n']}: nothing can be substituted."
+    old = new = at = ""
+    if asked.tokenizer is not None:
+        old, new = f" ({record['wild_type']})", f" ({record['symbol_name']})"
+        at = f" ({asked.tokenizer.name(int(asked.tokens[record['query']]))})"
+    where = f"at position {record['position']}{old}, symbol {record['symbol']}{new}"
+    output = as_value(asked.subject.question.target).noun
+    if not asked.watches_all:
+        output += f" at position {record['query']}{at}"
+    ends = [record[name] for name in ("max", "max_lower", "max_upper")]
+    maximum = f"{enclosure_label(*ends)}, {record['kind']} by {record['method']}"
+    decided = record["decided"]
+    if decided is not None and record["kind"] == "estimated":
+        left = f"{record['uncertified']} others are estimated in {asked.cheap}"
+        return (
+            f"n = {record['n']}: the largest influence of {decided} decided in float64 is "
+            f"{enclosure_label(*ends)}, by {record['method']}, {where}, on {output}. The "
+            f"{left}, and below it by {MARGIN} times the largest error of the estimates "
+            f"decided{said_of(error)}."
+        )
+    if decided is not None:
+        maximum += f" ({decided} decided in float64 after {asked.cheap or 'float32'})"
+    if decided is None and record["kind"] == "estimated":
+        maximum = f"{record['max']:.6g}, estimated by {record['method']}"
+    if record["uncertified"]:
+        return (
+            f"n = {record['n']}: the maximum influence lies between "
+            f"{record['max_lower']:.6g} and {record['max_upper']:.6g}; "
+            f"{record['uncertified']} substitutions are not known to be below the "
+            f"largest that was evaluated ({record['max']:.6g}, {where}, on {output}). "
+            "A larger --budget narrows it, and --budget=0 closes it."
+        )
+    return (
+        f"n = {record['n']}: the maximum influence is {maximum}, {where}, on "
+        f"{output}{said_of(error)}."
+    )

@@ -46,6 +46,7 @@ from bounds.influence.rounding import choose_rounding
 from bounds.influence.targets.table import as_value
 from bounds.store.forms import COUNT, SIZE, Form, fields
 from bounds.store.output import canonical_json, sha256
+from jax_models.arguments import show
 from jax_models.run.mesh import count_devices
 
 # Substitutions beyond which only the largest of each position is kept.
@@ -244,6 +245,23 @@ class InfluenceParts(parts.Parts[AskedInfluence, Influence]):
         result = settle(self.whole, choice, joined, self.rounding, "ignore", keep)
         error = error or result.measured_error
         return dataclasses.replace(result, measured_error=error)
+
+    def describe(self) -> list[str]:
+        """Lines of a dry run of `influence`: setting, method, parts, cost and blocks."""
+        question = self.asked.subject.question
+        target = question.target
+        watched = target if isinstance(target, str) else show(target)
+        requests = self.requests()
+        setting = self.describe_setting(f"query {question.query}, {watched}")
+        if not requests:
+            return [*setting, "nothing can be substituted"]
+        least, longest = self.least(), min(self.size, len(self.positions))
+        kept = f"kept every {parts.SECONDS:.0f} s or so, {least} positions at least"
+        if 2 * least > longest:
+            kept = "each is kept when it is done"
+        most = max(len(x.pairs) for x in requests)
+        division = f"in {len(requests)} parts of at most {most}; {kept}"
+        return [*setting, *self.describe_work(requests, division)]
 
     def least(self) -> int:
         """Positions of the smallest piece of a part.

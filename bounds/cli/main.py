@@ -262,8 +262,8 @@ def _run(command: Command, arguments: list[str]) -> None:
     """Parses a command's flags and runs it, or prints its help."""
     command.load()
     # What needs NumPy is loaded where a command is: the version is told without it.
-    from bounds.cli.shared.exports import refuse_to_overwrite
     from bounds.cli.shared.groups import Output
+    from bounds.cli.shared.runner import refuse_to_overwrite
 
     for part in arguments:
         if (name := part.lstrip("-").partition("=")[0]) in NOT_HERE:

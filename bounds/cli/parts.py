@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, Int
@@ -28,7 +29,7 @@ from bounds.cli.shared.groups import OneInput
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.runner import Exports, Rows, Work, quiet_ties
 from bounds.curves.measurement import Subject, tokens_sha256
-from bounds.influence import InfluenceRequest
+from bounds.influence import InfluenceRequest, Screened
 from bounds.influence.choice import Choice
 from bounds.influence.find import top_moves, top_rows
 from bounds.influence.method import Done, Rounding
@@ -40,7 +41,8 @@ from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, run_cells
 from bounds.version import __version__
 from jax_models.errors import InputError
-from jax_models.run.mesh import first_says
+from jax_models.run.device_memory import bytes_label
+from jax_models.run.mesh import count_devices, first_says
 
 # Intended seconds of a piece.
 SECONDS = 10.0
@@ -196,6 +198,53 @@ class Parts(abc.ABC, Generic[Of, Result]):
     ) -> Result:
         """Result of the parts' records in order, with the moved runs `top` and the error."""
 
+    @abc.abstractmethod
+    def describe(self) -> list[str]:
+        """Lines of a dry run."""
+
+    def describe_setting(self, watched: str) -> list[str]:
+        """First lines of a dry run: version, devices, model, input and watched output."""
+        model, tokens = self.asked.subject.model, self.asked.tokens
+        return [
+            f"version {__version__}, jax {jax.__version__}, {count_devices(self.mesh)} of "
+            f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
+            f"model: {len(model.layers)} layers, d = {model.width}, V = {model.vocab_size}, "
+            f"{np.dtype(model.dtype).name}; n = {tokens.size}, {watched}",
+        ]
+
+    def requests(self) -> list[InfluenceRequest]:
+        """Requests of the parts that substitute anything."""
+        count = len(self.positions)
+        each = (self.request(x, min(x + self.size, count)) for x in self.starts)
+        return [request for request in each if len(request.pairs)]
+
+    def describe_work(
+        self, requests: Sequence[InfluenceRequest], division: str
+    ) -> list[str]:
+        """Lines of a dry run on method, radii, parts, cost, blocks and memory."""
+        way, counts = self.choice.way, [len(x.pairs) for x in requests]
+        passes, sizes = "some tens of forward passes, more where bounds are loose", None
+        if not isinstance(way, Screened):
+            passes = f"{sum(map(way.cost, requests)):.3g} forward passes"
+            sizes = self.choice.sizes
+        lines = [
+            f"method: {way.name} ({self.choice.reason})",
+            f"radii of rounding: {self.rounding}",
+            f"substitutions: {sum(counts)}, {division}",
+            f"estimated cost: {passes}",
+        ]
+        if sizes is None:
+            return [*lines, f"blocks: {way.name} has none that can be told ahead"]
+        tiles = "" if sizes.rows is None else f", rows in tiles of {sizes.rows}"
+        together = sizes.substitutions * count_devices(self.mesh)
+        blocks = sum(-(-one // together) for one in counts)
+        return [
+            *lines,
+            f"blocks: {blocks}, of at most {sizes.substitutions} substitutions on each "
+            f"device{tiles}",
+            f"memory: at most {bytes_label(sizes.held)} on each device",
+        ]
+
     def least(self) -> int:
         """Positions of the smallest piece of a part; `size` if parts are not cut."""
         return self.size
@@ -308,7 +357,6 @@ class InParts(Generic[Of, Result]):
 
     ask: Callable[[], Iterable[Of]]  # a request for each input
     plan: Callable[[Of, Mesh | None], Parts[Of, Result]]
-    describe: Callable[[Parts[Of, Result]], list[str]]  # lines of a dry run
     export: Callable[[Sequence[Joined[Of, Result]]], Exports]
     row: Callable[[Joined[Of, Result]], dict[str, Any]]  # of a sweep
     # One pass of the input, where that is all the work.
@@ -329,7 +377,7 @@ class InParts(Generic[Of, Result]):
             if self.one_pass is None:
                 planned.extend(self.plan(one, devices.mesh) for one in asked)
             if options.dry_run:
-                lines = [line for one in planned for line in self.describe(one)]
+                lines = [line for one in planned for line in one.describe()]
                 if self.one_pass is not None:
                     some = f"each of {len(asked)} inputs"
                     lines = [f"one pass of {some if len(asked) > 1 else 'the input'}"]

@@ -12,7 +12,7 @@ continues where it stopped.
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,23 @@ from bounds.cli.shared.options import IntegersParser, again, option
 from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import read_one
-from bounds.cli.words import describe_scan, quantity_of, scan_finding, top_line
 from bounds.curves.measurement import Subject
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
 from bounds.influence.build import TableOptions
-from bounds.influence.scan import Scan
+from bounds.influence.result import said_of
+from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.table.lines import (
+    MUTATION,
+    RESIDUE,
+    ROW_RESIDUE,
     Named,
     Residues,
     largest_lines,
     write_lines,
 )
 from bounds.influence.table.view import check_shape
+from bounds.numbers.notation import enclosure_label
 from bounds.store.output import write_bytes, write_csv
 from jax_models.arguments import show
 
@@ -213,7 +217,6 @@ def plan(options: ScanOptions) -> Work:
     return InParts(
         ask=lambda: _ask_all(options),
         plan=parts,
-        describe=describe_scan,
         export=lambda found: _export(options, found),
         row=row,
         one_pass=compute_pass if options.recipe in ONE_PASS else None,
@@ -379,3 +382,72 @@ def _export(options: ScanOptions, found: Sequence[scan_parts.FoundScan]) -> Expo
     return Exports(
         record, "\n".join(report), figure=figure, files=files, ties=ambiguous
     )
+
+
+def scan_finding(found: scan_parts.FoundScan, record: Mapping[str, Any]) -> str:
+    """Sentence on a scan and its cell (entry of its array) of largest absolute value."""
+    asked, scan = found.asked, found.result
+    where = f"at position {record['position']}"
+    if "wild_type" in record:
+        where += f" ({record['wild_type']})"
+    if record["symbol"] is not None:
+        where += f", symbol {record['symbol']}"
+        if "symbol_name" in record:
+            where += f" ({record['symbol_name']})"
+    if record["row"] is not None:
+        where += f", row {record['row']}"
+    lower, upper = record["lower"], record["upper"]
+    ends = sorted((abs(lower), abs(upper)))
+    ends[0] = 0.0 if lower < 0 < upper else ends[0]
+    edits = "deletions" if asked.table.edit == "delete" else "substitutions"
+    made = f"{scan.substitutions} {edits}"
+    if asked.recipe is None:
+        made += f" of {asked.watched}"
+    else:
+        of = made if scan.substitutions else scan.reason
+        made = f"{quantity_of(asked.recipe.label, asked, scan)}, by {of}"
+    shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
+    largest = enclosure_label(record["max"], *ends)
+    if scan.kind == "estimated":
+        largest = f"{record['max']:.6g}"
+    return (
+        f"n = {record['n']}: {made}, {shape}; the largest is {largest}, {scan.kind} by "
+        f"{scan.method}, {where}{said_of(scan.measured_error)}."
+    )
+
+
+def top_line(line: Mapping[str, Any]) -> str:
+    """Line on one of the largest cells: its value, then its place."""
+    where = line.get(MUTATION)
+    if where is None:
+        where = line.get(RESIDUE) or f"position {line['position']}"
+        if line["symbol"] is not None:
+            where += f", symbol {line.get('symbol_name', line['symbol'])}"
+    if line["record"] is not None:
+        where = f"{line['record']}: {where}"
+    if line["row"] not in (None, line["position"]):
+        where += f", row {line.get(ROW_RESIDUE) or line['row']}"
+    if line["target"] is not None:
+        where += f", entry {line.get('target_name', line['target'])}"
+    return f"{line['value']:+.6g} {where}"
+
+
+def quantity_of(unit: str, asked: scan_parts.AskedScan, scan: Scan) -> str:
+    """Label of a scan's values, from the target's label `unit`, e.g. `‖Δ logits‖₂, nats`."""
+    if asked.recipe is not None:
+        unit = asked.recipe.label
+        if not isinstance(asked.table.reduce, Frobenius):
+            return unit
+    whole, comma, measured = unit.partition(",")
+    change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
+    match asked.table.reduce:
+        case "none":
+            return (f"largest |{change}|" if "target" in scan.axes else change) + rest
+        case "max":
+            return f"largest |{change}|{rest}"
+        case Frobenius(apc=apc):
+            return (
+                f"Frobenius norm of {change}{', less its average product' * apc}{rest}"
+            )
+    signed = change + rest if np.nanmin(scan.values) < 0 else unit
+    return f"mean {signed}" if asked.table.reduce == "mean" else signed

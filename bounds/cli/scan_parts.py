@@ -11,6 +11,7 @@ result.
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -58,6 +59,9 @@ from jax_models.arguments import show
 PART, BLOCKS = 256, 2
 # Bytes of a part's table, at most, unless one position alone has more.
 PART_BYTES = 2**26
+# Bytes of a cell: three float64 and one flag. A number of the store is text,
+# four characters for three bytes where it cannot be compressed.
+ARRAYS, STORED = 25, 11
 WORDS = ("none", "max", "mean")
 # Words that may follow frobenius, and the arguments they stand for.
 FROBENIUS: dict[str, dict[str, Any]] = {
@@ -256,6 +260,32 @@ class ScanParts(Parts[AskedScan, Scan]):
             **block_columns(sizes),
         }
         return dataclasses.replace(parts, key=key)
+
+    def describe(self) -> list[str]:
+        """Lines of a dry run of `scan`: setting, shape, method, parts, cost and sizes."""
+        asked, layout = self.asked, self.layout
+        table = asked.axes(layout)
+        cells = math.prod(table.values())
+        kept = 2 * cells  # with how far they moved
+        if layout.reduction.by_target:  # the whole tables of all runs
+            kept = layout.cells.size * math.prod(as_table(layout).shape)
+            kept *= 1 + runs_of(self.rounding)
+        named = " x ".join(f"{size} {axis}s" for axis, size in table.items())
+        title, written = [], [f"scan.npz: {cells} cells, {ARRAYS * cells / 1e6:.3g} MB"]
+        if asked.record is not None:  # several share scan.csv, and have no scan.npz
+            title, written = [f"record {asked.record}:"], []
+        return [
+            *title,
+            *self.describe_setting(asked.watched),
+            f"scan: {named}",
+            *self.describe_work(
+                self.requests(),
+                f"in {len(self.starts)} parts of at most {self.size} positions; each is "
+                "kept when it is done",
+            ),
+            f"store: {kept} numbers, at most {STORED * kept / 1e6:.3g} MB",
+            *written,
+        ]
 
     def request(self, start: int, stop: int) -> InfluenceRequest:
         """Request of the positions [start, stop); of a Frobenius map, of its table."""

@@ -1,39 +1,213 @@
 """Runner of all commands: resumes cells, exports results together, reports failures.
 
-A cell is one computation of a command, whose result is a row of the store in --out.
+A cell is one computation of a command, whose result is a row of the store in --out. Exports
+replace only those of the same configuration: of another one with --overwrite alone, nor those
+without a record, which do not belong to the command. A command's JSON record holds its flags,
+and so identifies the owner of the others. They are written to a folder of their own, and
+moved from there together.
 """
 
 import contextlib
 import dataclasses
+import errno
+import json
+import os
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import jax_models as jm
-from bounds.cli.shared.exports import RECORDS, STEMS, Output
-from bounds.cli.shared.groups import Lengths
+from bounds.cli.shared import groups
 from bounds.cli.shared.progress import Progress
 from bounds.cli.start import STORE_NAME
+from bounds.store import output as files
 from bounds.store import sweep
+from bounds.store.file import lock
 from bounds.store.forms import Form, only
-from bounds.store.output import (
-    FORMATS,
-    save_figure,
-    sha256,
-    write_bytes,
-    write_csv,
-    write_json,
-)
+from bounds.store.provenance import provenance
 from bounds.store.results import MemoryResults, ResultStore
+from jax_models.arguments import CONFIG_BYTES, read_file, show
+from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
 from jax_models.run.evaluate import AmbiguousTieWarning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+# Records whose names differ from the command's.
+RECORDS = {"restrict": "certificate.json"}
+# Commands that write the same file.
+WRITERS_OF_MODELS = ("model", "train", "compile", "import")
+MODEL = "model.safetensors"
+# Other files of commands: endings, and stems and names other than the command's.
+ENDINGS = ("csv", "jsonl", "parquet", "npz", "html", *files.FORMATS)
+STEMS = {"restrict": "restriction"}
+FILES = {
+    "sample": ("tokens.npy",),
+    "scan": ("top.csv",),
+    **dict.fromkeys(WRITERS_OF_MODELS, (MODEL,)),
+}
+MOST_TOLD = 2  # flags in a message
+# Folder of complete exports, which are moved to --out one by one.
+COMPLETE = ".exports"
+LOCK_SECONDS = 5.0
+
+
+def publish(options: groups.Output, staged: Path) -> None:
+    """Moves a run's exports from `staged` to --out, all or none, and deletes stale ones."""
+    command, folder, names = options.COMMAND, Path(options.out), os.listdir(staged)
+    # Of the same configuration a figure in another format stays.
+    drawn = () if options.overwrite else ("html", *files.FORMATS)
+    stale = {name for name in _exports_of(command) if not name.endswith(drawn)}
+    if command in WRITERS_OF_MODELS:  # the records of the model that is replaced
+        stale |= {f"{other}.json" for other in WRITERS_OF_MODELS if other != command}
+    with lock(folder / COMPLETE, LOCK_SECONDS):
+        _move(folder)
+        refuse_to_overwrite(options)
+        for path in filter(Path.is_dir, (folder / name for name in names)):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        # One rename decides: before it the old files stand, after it the new ones do,
+        # once they are moved, by the next run if this one is killed meanwhile. Whatever
+        # needs room on the disk comes before.
+        os.replace(staged, folder / COMPLETE)
+        _move(folder)
+        for name in stale.difference(names):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _move(folder: Path) -> None:
+    """Moves the files of the folder `COMPLETE`, if any, to --out, the record last."""
+    complete = folder / COMPLETE
+    if complete.is_dir():
+        sync_folder(folder)
+        for path in sorted(complete.iterdir(), key=lambda x: x.suffix == ".json"):
+            os.replace(path, folder / path.name)
+        complete.rmdir()
+
+
+def _exports_of(command: str) -> Iterator[str]:
+    """Yields the names of a command's possible exports, without its record."""
+    yield from FILES.get(command, ())
+    yield from (f"{STEMS.get(command, command)}.{ending}" for ending in ENDINGS)
+
+
+def refuse_to_overwrite(options: groups.Output) -> None:
+    """Raises `InputError` if --out holds exports that are not of this configuration."""
+    command, values = options.COMMAND, options.values()
+    writes_nothing = (
+        values.get("dry_run") or values.get("verify") or values.get("process_id")
+    )
+    folder = Path(options.out)
+    place = next(x for x in (folder, *folder.absolute().parents) if os.path.lexists(x))
+    where = f"--out={folder}: {place}"
+    if not os.path.isdir(place):
+        raise InputError(
+            f"{where} is no folder; expected one, or the name of a new one"
+        )
+    if not (writes_nothing or os.access(place, os.W_OK | os.X_OK)):
+        raise InputError(f"{where} is a folder that cannot be written to; name another")
+    if options.overwrite or writes_nothing:
+        return
+    about = options.declared()
+    given = files.plain({x: value for x, value in values.items() if about[x].export})
+    if (folder / COMPLETE).exists():  # of a run that was killed
+        with lock(folder / COMPLETE, LOCK_SECONDS):
+            _move(folder)
+    writers = WRITERS_OF_MODELS if command in WRITERS_OF_MODELS else (command,)
+    records = {one: folder / RECORDS.get(one, f"{one}.json") for one in writers}
+    there = {one: path for one, path in records.items() if path.exists()}
+    found = {
+        path: _difference(path, one, command, given) for one, path in there.items()
+    }
+    if not there:
+        lone = f"not of {command}, which left no {records[command].name} beside it"
+        every = (folder / name for name in _exports_of(command))
+        found = {path: lone for path in every if path.exists()}
+    for path, differs in found.items():
+        if differs is not None:
+            raise InputError(
+                f"{path} is {differs}; name another --out, or write over what is there "
+                "with --overwrite"
+            )
+
+
+def _difference(
+    path: Path, one: str, command: str, given: Mapping[str, Any]
+) -> str | None:
+    """Words on how the record in `path` differs from this configuration, or None."""
+    try:
+        recorded = json.loads(read_file("record", path, CONFIG_BYTES))["flags"]
+        names = recorded.keys() & given.keys()
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return f"no record of {one}"
+    if one != command:
+        return f"the record of {one}, which wrote the same files"
+    # Flags that the program gained later are in one of the two alone.
+    apart = sorted(name for name in names if recorded[name] != given[name])
+    if not apart:
+        return None
+    was, now = (
+        " ".join(_typed(name, values[name]) for name in apart[:MOST_TOLD])
+        for values in (recorded, given)
+    )
+    return f"of another configuration, {was} where this one has {now}"
+
+
+def _typed(name: str, value: Any) -> str:
+    """Text of a flag with its value as typed, or words on its absence."""
+    match value:
+        case None:
+            return f"no --{name}"
+        case bool():
+            return f"--{name}" if value else f"--no{name}"
+        case list():
+            return f"--{name}={show(','.join(map(str, value)))}"
+    return f"--{name}={value if isinstance(value, int | float) else show(value)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """Folder that a run of a command writes to: --out, or a temporary one in it."""
+
+    options: Any  # of the command
+    folder: str  # as typed
+
+    def path(self, name: str) -> Path:
+        """Path of a file in the output folder."""
+        return Path(self.folder) / name
+
+    @contextlib.contextmanager
+    def exports(self) -> Iterator[Self]:
+        """Yields an output in a temporary folder; afterwards moves its files to --out."""
+        Path(self.folder).mkdir(parents=True, exist_ok=True)
+        made = tempfile.TemporaryDirectory(
+            ".part", f".{self.options.COMMAND}.", self.folder
+        )
+        with made as staged:
+            try:
+                yield dataclasses.replace(self, folder=staged)
+                publish(self.options, Path(staged))
+            except OSError as error:
+                if isinstance(name := error.filename, str):  # the user's path
+                    error.filename = name.replace(str(Path(staged)), self.folder, 1)
+                raise
+
+    def record(self) -> dict[str, Any]:
+        """Head of a JSON output: command, flags, seed and provenance."""
+        values = self.options.values()
+        return {
+            "command": self.options.COMMAND,
+            "flags": values,
+            "seed": self.options.seed if self.options.is_random else None,
+            "dtype": values.get("dtype"),
+            **dataclasses.asdict(provenance()),
+        }
 
 
 @contextlib.contextmanager
@@ -46,7 +220,7 @@ def quiet_ties() -> Iterator[None]:
 
 Rows = list[dict[str, Any]]
 # Places of files among those that are named, by ending; those of others are 0.
-PLACES = {"json": 1, "npz": 2, **dict.fromkeys(FORMATS, 3), "html": 4}
+PLACES = {"json": 1, "npz": 2, **dict.fromkeys(files.FORMATS, 3), "html": 4}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,16 +363,18 @@ def _export(output: Output, found: Exports, told: Mapping[str, Any]) -> None:
     names = [*found.files, *([f"{command}.csv"] if found.columns else []), name]
     refused = None
     with output.exports() as staged:
-        write_json(staged.path(name), record)
+        files.write_json(staged.path(name), record)
         for file, write in found.files.items():
             write(staged.path(file))
         if found.columns:
-            write_csv(staged.path(f"{command}.csv"), found.columns, found.rows)
+            files.write_csv(staged.path(f"{command}.csv"), found.columns, found.rows)
         if found.figure is not None:
             try:
-                formats = [x for x in output.options.figure_format if x in FORMATS]
+                formats = [
+                    x for x in output.options.figure_format if x in files.FORMATS
+                ]
                 stem = staged.path(STEMS.get(command) or command)
-                drawn = save_figure(found.figure(), stem, formats)
+                drawn = files.save_figure(found.figure(), stem, formats)
                 names += [path.name for path in drawn]
             except InputError as error:  # the other files stand
                 refused = error
@@ -216,10 +392,10 @@ def model_exports(
 ) -> Exports:
     """Exports of a model's file, with a report made from its SHA-256."""
     content = jm.model_bytes(model)
-    digest = sha256(content)
-    files = {"model.safetensors": partial(write_bytes, data=content)}
+    digest = files.sha256(content)
+    written = {MODEL: partial(files.write_bytes, data=content)}
     return Exports(
-        {"model_sha256": digest, **about}, report(digest), files=files, **more
+        {"model_sha256": digest, **about}, report(digest), files=written, **more
     )
 
 
@@ -236,7 +412,7 @@ class LengthSweep:
     export: Callable[[Rows], Exports]
     named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def work(self, options: Lengths) -> Work:
+    def work(self, options: groups.Lengths) -> Work:
         """Work with one cell for each length of the options."""
         cells = [self._cell(options, n) for n in options.lengths]
         opening = (
@@ -248,7 +424,7 @@ class LengthSweep:
 
         return Work(finish, cells, opening, self.verb, named=self.named)
 
-    def _cell(self, options: Lengths, n: int) -> sweep.Cell:
+    def _cell(self, options: groups.Lengths, n: int) -> sweep.Cell:
         depends = self.key(n) if callable(self.key) else self.key
         form = self.form
         form = form(n) if callable(form) else {**form, "n": only(n)}

@@ -86,7 +86,9 @@ def test_a_program_of_a_file(run, monkeypatch):
     both.assert_refused("give --formula or --program, not both")
     run("compile", *flags, "--mode=U").assert_refused("--mode is of formulas")
     # Another program's evaluator.
-    monkeypatch.setattr(command, "evaluate_program", lambda _, x: np.full(x.shape, "?"))
+    monkeypatch.setattr(
+        command.rasp, "evaluate_program", lambda _, x: np.full(x.shape, "?")
+    )
     run("compile", *flags, "--fresh").assert_refused("the compiled model errs: at pos")
     Path("p.txt").write_text("a = nowhere\nreturn a")
     run("compile", *flags).assert_refused("p.txt: ")

@@ -13,7 +13,7 @@ import sqlite3
 
 import pytest
 
-from bounds.cli.shared.exports import RECORDS
+from bounds.cli.shared.runner import RECORDS
 from bounds.store.file import SCHEMA_VERSION
 from bounds.store.results import ResultStore, StoreError, read_store
 from tests.bounds.cli.outputs import RUNS, read_json

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bounds.cli.main import COMMANDS
-from bounds.cli.shared.exports import refuse_to_overwrite
+from bounds.cli.shared.runner import refuse_to_overwrite
 from jax_models import arguments
 
 SMALL = "--d_model=4 --d_ff=4 --length=4"

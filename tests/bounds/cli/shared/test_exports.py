@@ -12,7 +12,7 @@ import shutil
 import pytest
 
 from bounds.cli.main import COMMANDS, main
-from bounds.cli.shared.exports import Output
+from bounds.cli.shared.runner import Output
 from tests.jax_models.format.pretrained.folders import FIXTURES
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -115,13 +115,15 @@ def test_a_file_without_a_record_beside_it_is_the_users(run, tmp_path, command, 
         assert after[name] != b"mine"
 
 
-@pytest.mark.parametrize("name", ["exports.Output.record", "runner.save_figure"])
+@pytest.mark.parametrize(
+    "name", ["cli.shared.runner.Output.record", "store.output.save_figure"]
+)
 def test_a_run_killed_between_its_exports_is_told_from_another(run, monkeypatch, name):
     def killed(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"bounds.cli.shared.{name}", killed)
+        patch.setattr(f"bounds.{name}", killed)
         code, _, after = run(*CURVE)
     assert code == 130
     # The record is written first: what stands there is told by it, or nothing does.

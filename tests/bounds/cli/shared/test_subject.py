@@ -8,7 +8,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.cli.main import COMMANDS
-from bounds.cli.shared.exports import Output
+from bounds.cli.shared.runner import Output
 from bounds.cli.shared.subject import (
     has_attention,
     model_sha256,
