@@ -147,14 +147,16 @@ def measure_all(
         if time.monotonic() >= end:
             miss(f"left: {cell}")
             continue
-        store.record_failure(cell.config, "it was under way when its run ended", 0.0)
+        store.record(
+            cell.config, None, 0.0, message="it was under way when its run ended"
+        )
         measure, start = cell.benchmark.measure, time.monotonic()
         call = functools.partial(measure, cell.config)
         try:
             row = find_or_measure(store, cell.config, call, fresh=fresh)
         except (MemoryError, jax.errors.JaxRuntimeError, InputError) as error:
             message = " ".join(str(error).split())
-            store.record_failure(cell.config, message, time.monotonic() - start)
+            store.record(cell.config, None, time.monotonic() - start, message=message)
             miss(f"failed: {cell}: {message}")
             continue
         finally:

@@ -163,7 +163,7 @@ def measure_cells(
             row = find_or_measure(store, config, call, fresh=fresh)
         except (MemoryError, jax.errors.JaxRuntimeError) as error:
             message = " ".join(str(error).split())
-            store.record_failure(config, message, time.perf_counter() - start)
+            store.record(config, None, time.perf_counter() - start, message=message)
             print(f"failed: {canonical_json(cell)}: {message}", flush=True)
             failed += 1
             continue

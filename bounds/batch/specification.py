@@ -79,38 +79,49 @@ def read_specification(path: str) -> Specification:
 
     A list within these is the value of a flag that takes several.
     """
+
+    def wrong(found: str) -> InputError:
+        return InputError(f"--spec={path}: {found}")
+
+    def text(name: str, value: Any) -> str:
+        try:
+            return typed(value)
+        except TypeError as error:
+            raise wrong(
+                f"the value {error} of {name} is no text, number, boolean or list"
+            ) from error
+
     if not path.endswith((".toml", ".json")):
-        raise InputError(f"--spec={path}: expected a file ending in .toml or .json")
+        raise wrong("expected a file ending in .toml or .json")
     content = read_file("--spec", path, SPEC_BYTES)
     try:
         if path.endswith(".toml"):
-            text = content.decode()
-            if any(key[1] for key in NESTED.finditer(text)):
+            decoded = content.decode()
+            if any(key[1] for key in NESTED.finditer(decoded)):
                 raise ValueError(f"a key of more than {MOST_PARTS} parts")
-            read = tomllib.loads(text)
+            read = tomllib.loads(decoded)
         else:
             read = json.loads(content, object_pairs_hook=once_each)
     # ValueError is what both readers and the decoding raise; the other, deep nesting.
     except (ValueError, RecursionError) as error:
-        raise InputError(f"--spec={path}: cannot be read ({error})") from error
+        raise wrong(f"cannot be read ({error})") from error
     if not isinstance(read, dict):
-        raise InputError(f"--spec={path}: expected an object with {', '.join(KEYS)}")
+        raise wrong(f"expected an object with {', '.join(KEYS)}")
     if unknown := sorted(read.keys() - set(KEYS)):
-        raise InputError(
-            f"--spec={path}: unknown key {unknown[0]!r}; expected {', '.join(KEYS)}"
-        )
+        raise wrong(f"unknown key {unknown[0]!r}; expected {', '.join(KEYS)}")
     command = read.get("command")
     if not isinstance(command, str):
-        raise InputError(f"--spec={path}: command is {command!r}; expected a name")
-    fixed, sweep = (_object(path, name, read.get(name, {})) for name in KEYS[1:])
+        raise wrong(f"command is {command!r}; expected a name")
+    fixed, sweep = read.get("fixed", {}), read.get("sweep", {})
+    for name, value in {"fixed": fixed, "sweep": sweep}.items():
+        if not isinstance(value, dict):
+            raise wrong(f"{name} is {value!r}; expected an object")
     swept = {}
     for name, values in sweep.items():
         if not isinstance(values, list) or not values:
-            raise InputError(
-                f"--spec={path}: sweep.{name} is {values!r}; expected a list of values"
-            )
-        swept[name] = _checked(name, [_typed(path, name, value) for value in values])
-    held = {name: _typed(path, name, value) for name, value in fixed.items()}
+            raise wrong(f"sweep.{name} is {values!r}; expected a list of values")
+        swept[name] = _checked(name, [text(name, value) for value in values])
+    held = {name: text(name, value) for name, value in fixed.items()}
     return Specification(command, held, swept)
 
 
@@ -137,12 +148,6 @@ def _checked(name: str, values: Sequence[str]) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _object(path: str, name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InputError(f"--spec={path}: {name} is {value!r}; expected an object")
-    return value
-
-
 def typed(value: Any) -> str:
     """Text of an option's value, as it would be typed after `--flag=`."""
     match value:
@@ -153,13 +158,3 @@ def typed(value: Any) -> str:
         case list() | tuple():
             return ",".join(map(typed, value))
     raise TypeError(repr(value))
-
-
-def _typed(path: str, name: str, value: Any) -> str:
-    try:
-        return typed(value)
-    except TypeError as error:
-        raise InputError(
-            f"--spec={path}: the value {error} of {name} is no text, number, boolean or "
-            "list"
-        ) from error

@@ -104,10 +104,7 @@ DATA_FLAGS = ("seed", "input")
 
 
 def options_of_cells(options: type[Group]) -> list[str]:
-    """Names of the options that cells may be given: those that are part of a key.
-
-    The folder of compiled programs, which changes no result, is also one.
-    """
+    """Names of options that cells may be given: of keys, and the folder of programs."""
     every = fields_of(options).items()
     return [x for x, one in every if one.key or x == "compilation_cache"]
 
@@ -229,23 +226,16 @@ def _content_sha256(path: str) -> str:
 def perform(
     command: str, arguments: tuple[str, ...], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Rows of a cell's run and the memory it took; any error is an `InputError`.
-
-    A file whose content has not the SHA-256 in `config` on this machine is a failure,
-    since the result would stand under the wrong key; so is a block of the planned memory
-    for which the device has no room.
-    """
+    """Rows of a cell's run and the memory it took; any error is an `InputError`."""
     execution.release_programs()
     found = find_batched(command)
-    ends = "_sha256"
-    digests = {
-        config[x.removesuffix(ends)]: config[x] for x in config if x.endswith(ends)
-    }
     with tempfile.TemporaryDirectory() as folder:
         try:
             options = found.read([*arguments, f"--out={folder}"])
-            for path, digest in digests.items():
-                if _content_sha256(path) != digest:
+            for name in options.declared():
+                # The result of another file would stand under a wrong key.
+                digest, path = config.get(f"{name}_sha256"), config.get(name)
+                if digest is not None and _content_sha256(path) != digest:
                     raise InputError(
                         f"{path} is not the file that the sweep was planned with; run "
                         "the same command again to plan it with the one that is there"
@@ -363,20 +353,16 @@ class BatchOptions(Stored, Figure):
 def further_options(
     arguments: Sequence[str],
 ) -> dict[str, tuple[type[Group], list[str]]]:
-    """Returns the swept command's options that its runs may be given, by heading.
-
-    Empty where `arguments` name no command that can be swept.
-    """
+    """Options of the command swept by `arguments` that cells may be given, by heading."""
     named = peek(arguments, "command", "spec")
     command = named["command"]
     if named["spec"] is not None and command is None:
         command = read_specification(named["spec"]).command
-    if command is None or command not in BATCHED:
+    if command not in BATCHED:
         return {}
-    swept = find_batched(command).options
-    names = options_of_cells(swept)
+    swept = COMMANDS[command].options
     # The seed, which every command has, stands among the sweep's own flags.
-    further = [name for name in names if name != "seed"]
+    further = [name for name in options_of_cells(swept) if name != "seed"]
     return {f"Flags of {command}, the same in all cells": (swept, further)}
 
 

@@ -98,32 +98,9 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
         """Message of a failed cell, or None if no such cell failed."""
         return self._find("message", config, "failed")
 
-    def record(
-        self,
-        config: Mapping[str, Any],
-        payload: Mapping[str, Any],
-        seconds: float,
-        origin: Provenance | None = None,
-    ) -> None:
-        """Write the row of a finished cell, or replace it; NaN and infinity become null."""
-        if taken := payload.keys() & file.COLUMNS.keys():
-            raise ValueError(f"a payload cannot use the names {sorted(taken)}")
-        self._write(config, canonical_json(payload), None, seconds, origin)
-
-    def record_failure(
-        self,
-        config: Mapping[str, Any],
-        message: str,
-        seconds: float,
-        origin: Provenance | None = None,
-    ) -> None:
-        """Write that a cell failed, and why; `find` does not return such a row."""
-        self._write(config, None, message, seconds, origin)
-
     def record_sweep(self, keys: Sequence[str], swept: Sequence[str]) -> None:
         """Write a sweep's cell keys and flags: `read_store` then returns that sweep."""
-        sweep = {"keys": list(keys), "swept": list(swept)}
-        self._write(SWEEP, canonical_json(sweep), None, 0.0, None)
+        self.record(SWEEP, {"keys": list(keys), "swept": list(swept)}, 0.0)
 
     def table(self) -> Table:
         """Returns a row for each cell."""
@@ -144,21 +121,24 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
             row = self._connection.execute(query, [cell_key(config), status]).fetchone()
         return row and row[0]
 
-    def _write(
+    def record(
         self,
         config: Mapping[str, Any],
-        payload: str | None,
-        message: str | None,
+        payload: Mapping[str, Any] | None,
         seconds: float,
-        origin: Provenance | None,
+        origin: Provenance | None = None,
+        message: str | None = None,
     ) -> None:
+        """Write a finished cell's row, NaN as null; of a failed one its `message` alone."""
+        if payload and (taken := payload.keys() & file.COLUMNS.keys()):
+            raise ValueError(f"a payload cannot use the names {sorted(taken)}")
         origin = origin or provenance()
         row = {
             "key": cell_key(config),
             "command": config["command"],
             "status": "failed" if payload is None else "done",
             "config": canonical_json(config),
-            "payload": payload,
+            "payload": None if payload is None else canonical_json(payload),
             "message": message,
             "versions": canonical_json(origin.versions),
             "device": origin.device,

@@ -79,11 +79,9 @@ def run_here(cells: Iterable[Cell], go_on: GoOn = lambda: True) -> Outcomes:
 
 def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> list[Failure]:
     """Records the outcome of a cell; returns a list with its failure, if it failed."""
-    told = outcome.seconds, outcome.origin
+    store.record(cell.config, **vars(outcome))
     if outcome.payload is None:
-        store.record_failure(cell.config, message := str(outcome.message), *told)
-        return [Failure(cell.label, message)]
-    store.record(cell.config, outcome.payload, *told)
+        return [Failure(cell.label, str(outcome.message))]
     _forget(cell.checkpoint)
     return []
 

@@ -15,8 +15,7 @@ from bounds.store import output
 __all__ = ["RowPerLength", "Table"]
 
 
-# Columns that a table names where it is shown.
-SHOWN = 8
+SHOWN = 8  # columns that a table names where it is shown
 
 
 class Rows(abc.ABC):
@@ -46,9 +45,6 @@ class Rows(abc.ABC):
     def column(self, name: str) -> np.ndarray:
         """Returns one column as an array.
 
-        Args:
-            name: The column's name.
-
         Returns:
             One entry per row: integers, floats (NaN where a number is missing),
             booleans or strings; an object array where kinds are mixed or anything
@@ -60,12 +56,9 @@ class Rows(abc.ABC):
         if name not in self.columns:
             raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}")
         values = [row.get(name) for row in self._rows()]
-        kinds = {type(value) for value in values}
-        if kinds <= {int, float, type(None)} and kinds & {float, type(None)}:
-            if kinds != {type(None)}:
-                return np.array(
-                    [np.nan if value is None else value for value in values], float
-                )
+        kinds, numbers = {type(value) for value in values}, {int, float}
+        if kinds & numbers and kinds <= {*numbers, type(None)} and kinds != {int}:
+            return np.array(values, float)
         if len(kinds) == 1 and kinds <= {int, bool, str}:
             return np.array(values)
         array = np.empty(len(values), object)
@@ -77,25 +70,13 @@ class Rows(abc.ABC):
         return {name: self.column(name) for name in self.columns}
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as CSV, atomically.
-
-        Args:
-            path: The file; one that is there is replaced.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write the table as CSV, atomically, in place of a file that is there."""
         output.write_csv(path, self.columns, self._rows())
 
     def to_json_lines(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as JSON lines, atomically: an object per row.
+        """Write the table as JSON lines, atomically, in place of a file that is there.
 
-        Args:
-            path: The file; one that is there is replaced. NaN and infinity become null,
-                and a name that a row lacks is left out of its object.
-
-        Raises:
-            OSError: The file cannot be written.
+        Each row is an object, without names that the row lacks; NaN and infinity are null.
         """
         lines = [output.canonical_json(row) + "\n" for row in self._rows()]
         output.write_bytes(path, "".join(lines).encode())
@@ -110,17 +91,13 @@ class Rows(abc.ABC):
         return pandas.DataFrame(self.to_numpy(), columns=list(self.columns))
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as Parquet, atomically.
+        """Write the table as Parquet, atomically, in place of a file that is there.
 
         A column of one kind (booleans, integers of 64 bits, floats, strings) keeps it,
         with nulls where a value is missing; of any other, each value is written as JSON.
 
-        Args:
-            path: The file; one that is there is replaced.
-
         Raises:
             InputError: pyarrow is not installed.
-            OSError: The file cannot be written.
         """
         pyarrow = output.require_package("pyarrow", "a Parquet file")
         parquet = output.require_package("pyarrow.parquet", "a Parquet file")

@@ -24,7 +24,7 @@ class Found(MemoryResults):
     def seconds(self, config):
         return self.store.seconds(config)
 
-    def record(self, config, payload, seconds, origin=None):
+    def record(self, config, *_, **__):
         pytest.fail(f"{config} is not in the command's own store")
 
 

@@ -129,11 +129,11 @@ def test_a_run_that_is_ended_goes_on_and_ends_with_the_same_files(
     whole = [(OUT / name).read_bytes() for name in FILES]
     record, kept = ResultStore.record, []
 
-    def recorded(self, config, *more):
+    def recorded(self, config, **more):
         if len(kept) == 2:
             raise KeyboardInterrupt
         kept.append(config["start"])
-        record(self, config, *more)
+        record(self, config, **more)
 
     monkeypatch.setattr(ResultStore, "record", recorded)
     assert run("scan", *typed, "--fresh").code == 130

@@ -63,7 +63,7 @@ def test_a_second_record_replaces_the_first(path):
 
 def test_a_failure_is_kept_with_its_message_and_is_no_result(path):
     with ResultStore(path) as store:
-        store.record_failure(CONFIG, "row 3 is ambiguous", seconds=0.1)
+        store.record(CONFIG, None, seconds=0.1, message="row 3 is ambiguous")
         assert store.find(CONFIG) is None
         (row,) = store.table()
     assert (row["status"], row["message"]) == ("failed", "row 3 is ambiguous")
