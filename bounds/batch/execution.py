@@ -1,7 +1,4 @@
-"""Cells of a sweep on a Dask cluster, and limits on the memory of a cell's process.
-
-A cell is one run of a command with one set of flags.
-"""
+"""Cells (runs) of a sweep on a Dask cluster, and limits on a process's memory."""
 
 import contextlib
 import dataclasses
@@ -34,12 +31,9 @@ LOOK_AGAIN = 1.0
 
 
 def block_memory() -> int:
-    """Returns the bytes for all that a cell computes at a time, where no flag sets them.
-
-    Sizes of such blocks move the last bits, so they are part of a cell's configuration,
-    and are the same on machines with a different memory: 4 GiB, or on a small machine half
-    of its memory, rounded down to a power of two.
-    """
+    """Bytes for all that a cell computes at a time, where no flag sets them."""
+    # Sizes of blocks move the last bits and are part of a cell's key: 4 GiB everywhere, or
+    # on a small machine half of its memory, rounded down to a power of two.
     share = max(1, host_bytes() // SHARE)
     return min(BLOCK_MEMORY, 1 << (share.bit_length() - 1))
 
@@ -74,11 +68,10 @@ def run_on_cluster(
 def submit_cells(
     client: Any, cells: Sequence[Cell], go_on: GoOn = lambda: True
 ) -> Outcomes:
-    """Runs cells as futures of a Dask cluster; yields each with its outcome once it ends.
+    """Runs cells on a Dask cluster; yields each with its outcome; may `ConnectionError`.
 
-    As many run at a time as there are threads, those of a worker that is lost on another.
-    Once `go_on` is false, those under way are waited for; leaving the iterator cancels
-    them. A scheduler that is gone or forgets the cells is a `ConnectionError`.
+    As many run at a time as there are threads. Once `go_on` is false, those under way are
+    waited for; leaving the iterator cancels them.
     """
     from distributed import (  # pyright: ignore[reportMissingImports]
         CancelledError,

@@ -45,10 +45,9 @@ def choose_layout(
 ) -> Layout:
     """Layout of a sweep's figure; raises `InputError` for axes without a column.
 
-    By default x is the length if it varies, else the first swept flag of numbers, else the
-    first swept flag; y is the first of `results`. A column that varies, other than x and
-    the flags in `data`, which only choose seeds and inputs, is a line for each value; from
-    the first flag on such columns become panels, while a panel has more than `most_lines`.
+    By default x is the length if it varies, else a swept flag; y is the first of `results`.
+    A column that varies, other than x and the flags in `data`, is a line for each value;
+    the first become panels, while a panel has more than `most_lines`.
     """
     x, y = axes
     columns = dict.fromkeys(name for row in rows for name in row)

@@ -1,9 +1,6 @@
 """Specification of a sweep: a command, flags held fixed, and flags that take several values.
 
-A cell is one run of the command, with one value of each of these swept flags.
-
-Everything is text, as it would be typed after `--flag=`; the command's own flags decide
-what it means.
+Everything is text, as it would be typed after `--flag=`; the command's own flags read it.
 """
 
 import collections

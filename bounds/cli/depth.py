@@ -81,35 +81,15 @@ FORM = {
 }
 
 
+# In place of a language's best route, where none was evaluated.
+NO_ROUTE: dict[str, Any] = {
+    **{"name": None, "number": {"impossible_from": None}},
+    "about": {"parameters": None},
+}
+
+
 def plan(options: DepthOptions) -> Work:
     """Work that evaluates each language's routes (proofs) and reports least thresholds."""
-    cells = _cells(options)
-
-    def finish(store: ResultStore) -> Exports:
-        every = found_rows(store, cells.values())
-        return _export(options, dict(zip(cells, every, strict=True)))
-
-    return Work(finish, list(cells.values()), unit="languages", is_whole=True)
-
-
-def _export(options: DepthOptions, found: dict[str, dict[str, Any]]) -> Exports:
-    layers, heads = options.num_layers, options.num_heads
-    possible = Tower.of(computable_length(layers, heads, read_out=options.read_out))
-    record: dict[str, Any] = {"num_layers": layers, "num_heads": heads}
-    for name, one in found.items():
-        record[name] = _summary(possible, one)
-    record["routes"] = {
-        name: {
-            route["name"]: route["number"] | route["about"] for route in one["routes"]
-        }
-        for name, one in found.items()
-    }
-    title = f"L = {layers}, H = {heads}, unique-hard attention."
-    return Exports(record, f"{title}\n{_report(possible, found)}\n")
-
-
-def _cells(options: DepthOptions) -> dict[str, Cell]:
-    """One stored computation per language, by name: the thresholds of all its proofs."""
     layers, heads = options.num_layers, options.num_heads
     free, read_out = Fraction(options.free), options.read_out
     # What each depends on; those of DYCK hold with a read-out position and without.
@@ -118,7 +98,6 @@ def _cells(options: DepthOptions) -> dict[str, Cell]:
         "parity": lambda: parity_routes(layers, heads, free, read_out=read_out),
         "dyck": lambda: dyck_routes(layers, heads),
     }
-    common = options.key("num_layers", "num_heads")
 
     def compute(name: str) -> dict[str, Any]:
         routes = []
@@ -139,27 +118,44 @@ def _cells(options: DepthOptions) -> dict[str, Cell]:
             "least": routes.index(least(routes)) if routes else None,
         }
 
-    return {
-        name: Cell(
-            {**common, "language": name, **own}, name, partial(compute, name), form=FORM
-        )
-        for name, own in asked.items()
-    }
+    cells = []
+    for name, own in asked.items():
+        key = {**options.key("num_layers", "num_heads"), "language": name, **own}
+        cells.append(Cell(key, name, partial(compute, name), form=FORM))
+
+    def finish(store: ResultStore) -> Exports:
+        every = found_rows(store, cells)
+        return _export(options, dict(zip(asked, every, strict=True)))
+
+    return Work(finish, cells, unit="languages", is_whole=True)
 
 
-def _summary(possible: Tower, found: dict[str, Any]) -> dict[str, Any]:
-    """Entries of the record on one language: its length limits and the best route."""
-    summary = _number("possible_up_to", possible)
-    if found["least"] is None:
-        return {**summary, "impossible_from": None, "route": None, "parameters": None}
-    best = found["routes"][found["least"]]
-    parameters = best["about"]["parameters"]
-    return {
-        **summary,
-        **best["number"],
-        "route": best["name"],
-        "parameters": parameters,
+def _export(options: DepthOptions, found: dict[str, dict[str, Any]]) -> Exports:
+    layers, heads = options.num_layers, options.num_heads
+    possible = Tower.of(computable_length(layers, heads, read_out=options.read_out))
+    record: dict[str, Any] = {"num_layers": layers, "num_heads": heads}
+    lines = [f"L = {layers}, H = {heads}, unique-hard attention."]
+    every = ["", "Routes:"]
+    for name, title in (("parity", "PARITY"), ("dyck", "DYCK, n even")):
+        routes, at = found[name]["routes"], found[name]["least"]
+        best = NO_ROUTE if at is None else routes[at]
+        record[name] = {
+            **_number("possible_up_to", possible),
+            **best["number"],
+            "route": best["name"],
+            "parameters": best["about"]["parameters"],
+        }
+        lines.append(f"{title}: possible up to n = {possible}")
+        if at is None:
+            lines.append("  impossible from: no route evaluated at this depth")
+        else:
+            lines.append(f"  impossible from n = {best['text']} on ({best['name']})")
+        every += [f"  {name:<9}{one['name']:<42}{one['text']}" for one in routes]
+    record["routes"] = {
+        name: {x["name"]: x["number"] | x["about"] for x in one["routes"]}
+        for name, one in found.items()
     }
+    return Exports(record, "\n".join([*lines, *every, ""]))
 
 
 def _number(name: str, number: Tower) -> dict[str, Any]:
@@ -169,20 +165,3 @@ def _number(name: str, number: Tower) -> dict[str, Any]:
     if number.log10 is not None:
         return {name: None, f"log10_{name}": number.log10}
     return {name: None, f"{name}_text": str(number)}
-
-
-def _report(possible: Tower, found: dict[str, dict[str, Any]]) -> str:
-    """Report on the least thresholds, then on those of every route."""
-    lines: list[str] = []
-    for name, title in (("parity", "PARITY"), ("dyck", "DYCK, n even")):
-        lines.append(f"{title}: possible up to n = {possible}")
-        one = found[name]
-        if one["least"] is None:
-            lines.append("  impossible from: no route evaluated at this depth")
-        else:
-            best = one["routes"][one["least"]]
-            lines.append(f"  impossible from n = {best['text']} on ({best['name']})")
-    lines += ["", "Routes:"]
-    for name, one in found.items():
-        lines += [f"  {name:<9}{r['name']:<42}{r['text']}" for r in one["routes"]]
-    return "\n".join(lines)

@@ -23,9 +23,7 @@ from bounds.cli.shared.groups import (
     Incremental,
     Method,
     OneInput,
-    Proposed,
     Query,
-    Screened,
 )
 from bounds.cli.shared.input_source import open_tokenizer
 from bounds.cli.shared.options import again, option
@@ -42,26 +40,43 @@ from bounds.numbers.kind import RTOL_EXACT, kind_of_ends
 from bounds.numbers.notation import enclosure_label
 from bounds.rounding.ranked import MARGIN
 
-
-def _watches_one_row(options: Any) -> bool:
-    name = options.target.partition(":")[0]
-    return not TARGETS[name].is_joint
-
-
+SCREENED: dict[str, Any] = {
+    "used_if": lambda one: one.method == "screened" and one.propose is None,
+    "otherwise": "is of --method=screened; leave it out",
+}
 OF_ONE_ROW: dict[str, Any] = {
-    "used_if": _watches_one_row,
+    "used_if": lambda one: not TARGETS[one.target.partition(":")[0]].is_joint,
     "otherwise": "is of one row, and --target reads rows of its own; leave it out",
 }
 
 
-class InfluenceOptions(
-    OneInput, Query, Method, Screened, Incremental, Proposed, Figure
-):
+class InfluenceOptions(OneInput, Query, Method, Incremental, Figure):
     """Options of the command."""
 
     query: int | None = again(Query, "query", None, **OF_ONE_ROW)
     include_query: bool = option(
         False, "Substitute the query's own token too.", **OF_ONE_ROW
+    )
+    rtol: float = option(
+        "bounds.influence:Screened.rtol",
+        "Of --method=screened: stop when the maximum is enclosed this closely, upper / "
+        "lower - 1.",
+        least=0.0,
+        **SCREENED,
+    )
+    budget: int = option(
+        "bounds.influence:Screened.budget",
+        "Of --method=screened: the most exact evaluations; 0 is as many as it takes.",
+        least=0,
+        **SCREENED,
+    )
+    propose: str | None = option(
+        None,
+        "Compute all in this float type first, and in float64 those that may be the "
+        "largest. After float32 the maximum is the same, and the ends of the others are "
+        "wider; after a half precision, whose errors are measured, not bounded, the value "
+        "is exact, that it is the maximum is estimated, and the others are estimates.",
+        "bounds.influence.methods.proposed:Cheap",
     )
 
 

@@ -1,9 +1,7 @@
 """One input's influences in parts of positions, and their records in the store.
 
-A part may be computed and stored in pieces. A screen is a method that encloses influences
-between bounds and evaluates some exactly; a proposal is one that computes all in a cheap
-float type first. A moved run repeats a computation with its inputs moved by some roundings,
-from which radii are made.
+A screen is a method that encloses influences between bounds and evaluates some exactly; a
+proposal is one that computes all in a cheap float type first.
 """
 
 import dataclasses
@@ -264,11 +262,8 @@ class InfluenceParts(parts.Parts[AskedInfluence, Influence]):
         return [*setting, *self.describe_work(requests, division)]
 
     def least(self) -> int:
-        """Positions of the smallest piece of a part.
-
-        A piece has as many substitutions as the method works on at a time, so that each is
-        computed in a piece as in the part.
-        """
+        """Positions of the smallest piece of a part."""
+        # As many as the method works on at a time: each is computed as in the whole part.
         choice = self.choice
         if self.encloses or isinstance(choice.way, Lumped):
             return self.size  # lumping computes classes: its parts are not cut

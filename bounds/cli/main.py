@@ -93,10 +93,10 @@ class Command:
 
     def plan(self, options: Any) -> Any:
         """Work of the command, or None; sets up JAX unless several processes may share it."""
-        from bounds.cli.shared.groups import Cluster, Platform
+        from bounds.cli.shared.groups import OneInput, Platform
         from bounds.cli.shared.platforms import prepare_jax
 
-        if isinstance(options, Platform) and not isinstance(options, Cluster):
+        if isinstance(options, Platform) and not isinstance(options, OneInput):
             prepare_jax(options)
         return self.load().plan(options)
 

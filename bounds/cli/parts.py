@@ -1,11 +1,10 @@
 """Work on one input in parts of positions, on many devices, for `influence` and `scan`.
 
-A part is a cell of the store: a computation whose result, a record, is found there by its
-key. One that may be cut is computed in pieces of some seconds, each saved as soon as it is
-found: a run that is stopped loses one piece. The number of positions of a piece follows from
-the seconds of the piece before. No value and no key depends on it: a piece is looked up by
-its first position. Of several processes the leading one saves, the others compute along.
-A moved run repeats a computation with inputs moved by some roundings, to find radii.
+A part is a cell of the store. One that may be cut is computed in pieces of some seconds,
+each saved at once: a run that is stopped loses one piece. A piece's size follows from the
+seconds of the piece before; no value or key depends on it. Of several processes the
+leading one saves. A moved run repeats a computation with inputs moved by some roundings,
+to find radii.
 """
 
 import abc

@@ -1,11 +1,9 @@
 """A scan in parts of positions, so that long work is saved and resumed.
 
 A scan is an array of changes of an output by edits at each position; its cells are the
-array's entries. Tables, maxima and means go position by position: their parts are
-concatenated. A Frobenius map needs all positions at once, and is made of the parts of their
-table. A recipe is a published map or score made of a scan. A moved run repeats a computation
-with inputs moved by some roundings, to find radii. The record of a part is its stored
-result.
+array's entries. Tables, maxima and means are joined from parts; a Frobenius map needs all
+positions at once, and is made of the parts of its table. A recipe is a published map or
+score of a scan.
 """
 
 import dataclasses

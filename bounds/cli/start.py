@@ -1,9 +1,8 @@
 """Start of the program: a signal that ends it is answered in one line, at any moment.
 
-Nothing heavy is imported here, so that an interrupt or SIGTERM is heard while JAX is
-loaded. Later the handler leaves a request, which loops read between two steps; a program
-that reads none for a while, deep in a compiler, is ended by a thread that listens too, and
-by a second signal at once. Whatever is kept is kept whole.
+Nothing heavy is imported here, so that a signal is heard while JAX is loaded. Later the
+handler leaves a request, which loops read between two steps; a program that reads none
+for a while is ended by a thread that listens too, and by a second signal at once.
 """
 
 import atexit

@@ -69,10 +69,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, fresh: bool) -> None:
 
 
 def check(connection: sqlite3.Connection, path: Path, *, fresh: bool = False) -> int:
-    """Returns the schema version of a sound store, 0 for an empty file.
-
-    With `fresh` another version than this program's is returned without further checks.
-    """
+    """Schema version of a sound store, 0 of an empty file; any version if `fresh`."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
     connection.text_factory = lambda text: text.decode(errors="replace")
@@ -127,12 +124,9 @@ def refuse_special_file(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock(path: Path, wait_seconds: float) -> Iterator[None]:
-    """Hold the exclusive right to write a store; `StoreBusyError` after `wait_seconds`.
-
-    The lock is SQLite's exclusive lock on an empty file beside the store: portable,
-    and released by the system when the process dies. Not on the store itself, which
-    would shut out readers.
-    """
+    """Hold the exclusive right to write a store; `StoreBusyError` after `wait_seconds`."""
+    # SQLite's exclusive lock on an empty file beside the store: portable, and released when
+    # the process dies. Not on the store itself, which would shut out readers.
     with contextlib.suppress(FileNotFoundError):
         os.stat(path)  # refuses a link that leads back to itself
     # A link leads to the file that its other names lead to.

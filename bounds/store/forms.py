@@ -1,10 +1,9 @@
 """Forms of stored results: schemas of their JSON, checked whenever a row is read.
 
-A form is a type (`float` takes whole numbers too, `dict` any content), None, `SIZE` (a
-finite number that is not negative), a range of whole numbers, a tuple of forms of which one
-fits, a list of the form of its entries and, where it is fixed, their number, or a dict of
-the forms of its keys: those that end in ? may be missing, and the key = holds a
-predicate of the whole dict.
+A form is a type (`float` takes whole numbers too, `dict` any content), None, `SIZE`
+(finite, not negative), a range of whole numbers, a tuple of alternatives, a list of the
+form of its entries and, where fixed, their number, or a dict of the forms of its keys:
+those that end in ? may be missing, and the key = holds a predicate of the whole dict.
 """
 
 import json

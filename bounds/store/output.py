@@ -82,10 +82,7 @@ def canonical_json(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Value in JSON's own types, None for NaN and infinity; a TypeError for other types.
-
-    Taken are NumPy scalars and arrays, paths, mappings with string keys, and sequences.
-    """
+    """Value in JSON's own types, None for NaN and infinity; a TypeError for other types."""
     match value:
         case None | bool() | str():
             return value

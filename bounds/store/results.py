@@ -1,9 +1,8 @@
 """The result store: one SQLite file, one row per finished cell.
 
-A cell is one computation, named by its full configuration; the row's key is the
-SHA-256 of that configuration as canonical JSON. Each row is written in its own
-transaction, so a run that is killed at any moment loses at most the cell it was
-working on and goes on from there. One client at a time writes; others may read.
+A cell is one computation; its row's key is the SHA-256 of its configuration as canonical
+JSON. Each row is its own transaction: a run that is killed loses at most the cell under
+way. One client at a time writes; others may read.
 """
 
 import contextlib
@@ -49,11 +48,7 @@ FORMS = {
 
 
 class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
-    """The rows of one store, open for one writing client.
-
-    A context manager: leaving it closes the file and lets the next client in. The
-    lock is the operating system's, so it ends with the process, however that ends.
-    """
+    """The rows of one store, open for one writing client until the context is left."""
 
     def __init__(
         self,

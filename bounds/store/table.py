@@ -176,11 +176,7 @@ SWEPT = "sweep."
 
 
 def sweep_table(stored: Table, keys: Sequence[str], swept: Sequence[str]) -> Table:
-    """Returns the table of `batch.csv`: a row for each result of the cells `keys`, in order.
-
-    Names of columns are those of results, of swept flags `sweep.NAME`. A failed cell has
-    one row, a cell that was not run none.
-    """
+    """Table of `batch.csv`: a row for each result of the cells `keys`, or for a failure."""
     kept: dict[str, Mapping[str, Any]] = {row["key"]: row for row in stored}
     found = []
     for key in keys:

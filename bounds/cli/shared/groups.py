@@ -306,58 +306,6 @@ class Memory(Group):
     )
 
 
-class One(Group):
-    """Choice of one input: its length, and its index among several."""
-
-    length: int | None = option(
-        None,
-        "Tokens n: of a sampled input (default: 64), or how many of a file's (default: "
-        "all).",
-        least=1,
-    )
-    input: int = option(
-        0,
-        "Which input, from 0: row of a NumPy file, record of a FASTA file, line of a "
-        "SMILES file, or number of the sample.",
-        least=0,
-        most=MAX_COUNT - 1,
-    )
-
-
-class Cluster(Group):
-    """Devices and processes that share work."""
-
-    num_devices: int | None = option(
-        None,
-        "Devices of each process that positions are shared out over; a CPU is divided "
-        "into as many. By default one, with several processes all.",
-        least=1,
-        most=256,  # more are a mistake: a CPU would be divided into as many
-        **RUNNING,
-    )
-    coordinator: str | None = option(
-        None,
-        "Several processes: address host:port of process 0, the same for all.",
-        **RUNNING,
-    )
-    num_processes: int | None = option(
-        None, "Several processes: how many.", least=1, **RUNNING
-    )
-    process_id: int | None = option(
-        None,
-        "Several processes: which one this is, from 0. Process 0 writes the results.",
-        least=0,
-        **RUNNING,
-    )
-
-
-# Groups of methods are named after the classes whose fields they are.
-SCREENED: dict[str, Any] = {
-    "used_if": lambda one: one.method == "screened" and one.propose is None,
-    "otherwise": "is of --method=screened; leave it out",
-}
-
-
 class Ties(Group):
     """Treatment of ties of hard attention that rounding may decide."""
 
@@ -381,24 +329,6 @@ class Method(Ties):
     )
 
 
-class Screened(Group):
-    """Options of the method "screened", those of `bounds.Screened`."""
-
-    rtol: float = option(
-        "bounds.influence:Screened.rtol",
-        "Of --method=screened: stop when the maximum is enclosed this closely, upper / "
-        "lower - 1.",
-        least=0.0,
-        **SCREENED,
-    )
-    budget: int = option(
-        "bounds.influence:Screened.budget",
-        "Of --method=screened: the most exact evaluations; 0 is as many as it takes.",
-        least=0,
-        **SCREENED,
-    )
-
-
 class Incremental(Group):
     """Precision of changes carried through the layers, that of `bounds.Incremental`."""
 
@@ -415,20 +345,7 @@ class Incremental(Group):
     )
 
 
-class Proposed(Group):
-    """Float type in which all is computed first, the option of `bounds.Proposed`."""
-
-    propose: str | None = option(
-        None,
-        "Compute all in this float type first, and in float64 those that may be the "
-        "largest. After float32 the maximum is the same, and the ends of the others are "
-        "wider; after a half precision, whose errors are measured, not bounded, the value "
-        "is exact, that it is the maximum is estimated, and the others are estimates.",
-        "bounds.influence.methods.proposed:Cheap",
-    )
-
-
-class OneInput(Weighted, Inputs, Texts, One, Memory, Stored, Cluster):
+class OneInput(Weighted, Inputs, Texts, Memory, Stored):
     """One input, its substitutes, the watched output, and results with rounding radii."""
 
     target: str = option(
@@ -463,5 +380,40 @@ class OneInput(Weighted, Inputs, Texts, One, Memory, Stored, Cluster):
         False,
         "Check everything, say the method, the parts, the blocks and what they take, and "
         "stop: nothing is run or written.",
+        **RUNNING,
+    )
+    length: int | None = option(
+        None,
+        "Tokens n: of a sampled input (default: 64), or how many of a file's (default: "
+        "all).",
+        least=1,
+    )
+    input: int = option(
+        0,
+        "Which input, from 0: row of a NumPy file, record of a FASTA file, line of a "
+        "SMILES file, or number of the sample.",
+        least=0,
+        most=MAX_COUNT - 1,
+    )
+    num_devices: int | None = option(
+        None,
+        "Devices of each process that positions are shared out over; a CPU is divided "
+        "into as many. By default one, with several processes all.",
+        least=1,
+        most=256,  # more are a mistake: a CPU would be divided into as many
+        **RUNNING,
+    )
+    coordinator: str | None = option(
+        None,
+        "Several processes: address host:port of process 0, the same for all.",
+        **RUNNING,
+    )
+    num_processes: int | None = option(
+        None, "Several processes: how many.", least=1, **RUNNING
+    )
+    process_id: int | None = option(
+        None,
+        "Several processes: which one this is, from 0. Process 0 writes the results.",
+        least=0,
         **RUNNING,
     )

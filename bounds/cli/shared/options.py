@@ -1,9 +1,8 @@
 """Options of a command as frozen dataclasses, of whose fields absl flags are made.
 
 A field states its type, default, help, range or words, when it applies, and whether it is
-part of a result's key. Groups that commands share are base classes, so that an option is
-spelled once. Words and checks that are named as `module:NAME` are loaded where flags are
-defined. Below stand the parsers of values: numbers in ASCII digits, words, texts, lengths.
+part of a result's key. Words and checks named as `module:NAME` are loaded where flags are
+made.
 """
 
 import contextlib

@@ -1,12 +1,9 @@
 """JAX's settings: its platform, the folder of compiled programs, options of XLA.
 
-JAX takes an accelerator where it finds one. A named platform leaves the others alone:
-`--platform=cpu` takes no memory of a GPU, and `--platform=gpu` fails where JAX would have
-gone on with the CPU and a warning.
-
-JAX looks a compiled program up by its computation, its own version, the compiler's options,
-and the device (for a CPU also its instruction set). So unlike machines may share a folder,
-and none runs a program that needs another's processor.
+A named platform leaves the others alone: `--platform=cpu` takes no memory of a GPU, and
+`--platform=gpu` fails where JAX would go on with the CPU. JAX looks a program up by its
+computation, version, options and device with its instruction set: unlike machines may
+share a folder.
 """
 
 import contextlib

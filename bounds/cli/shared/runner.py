@@ -1,10 +1,8 @@
 """Runner of all commands: resumes cells, exports results together, reports failures.
 
-A cell is one computation of a command, whose result is a row of the store in --out. Exports
-replace only those of the same configuration: of another one with --overwrite alone, nor those
-without a record, which do not belong to the command. A command's JSON record holds its flags,
-and so identifies the owner of the others. They are written to a folder of their own, and
-moved from there together.
+A cell is one computation of a command, whose result is a row of the store in --out. A
+JSON record holds the flags of a run, and so identifies the owner of its exports: those of
+another configuration, or without a record, are replaced with --overwrite alone.
 """
 
 import contextlib
