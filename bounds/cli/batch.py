@@ -79,25 +79,18 @@ MAIN_RESULTS = {
     },
 }
 BATCHED = tuple(MAIN_RESULTS)
-# The columns that rows of a sweep may have, of all commands and of each.
-COLUMNS = "status message cell_seconds cell_key model_sha256 weighting n kind"
-COLUMNS_OF = {
-    "curve": "input influence_* position symbol method exact ambiguous log10_* supremum "
-    "certified estimate",
-    "influence": "query max max_* position symbol method reason evaluated uncertified "
-    "decided block_* exact rounding ambiguous tokens_sha256 measured_error",
+# The columns of a sweep's rows beside a command's `COLUMNS`: of all commands, and of some.
+COLUMNS = "status message cell_seconds cell_key model_sha256 weighting n kind notes"
+FURTHER = {
+    "curve": "log10_* supremum certified estimate",
+    "influence": "query max max_* method reason evaluated uncertified decided block_* "
+    "exact rounding ambiguous tokens_sha256 measured_error",
     "scan": "rows shape substitutions max value lower upper position symbol row record "
     "target target_symbol rounding method reason measured_error ambiguous tokens_sha256",
-    "lipschitz": "estimate scaled method position iterations influence supremum radius "
-    "substitution local ball notes log10_* looseness_*",
-    "sensitivity": "positions mean lower upper interval_* inputs undecided",
-    "simulate": "gap gap_simulated tau_* epsilon error_* ties ties_simulated bound_* "
-    "theorem log10_tau_formula tied_spread score_rounding exact_scores inputs inputs_run "
-    "all_inputs measured_on heads temperatures errors bounds notes",
+    "lipschitz": "log10_* looseness_*",
+    "simulate": "temperatures errors bounds",
     "restrict": "free given_free method mode log2_misclassified certificate language "
     "verified",
-    "entropy": "optimal unigram last_symbol floor_* eps eps_kind model model_stderr p0 "
-    "log10_eps prefixes enumerated",
 }
 # Flags that choose among data of one form.
 DATA_FLAGS = ("seed", "input")
@@ -422,7 +415,8 @@ def plan(options: BatchOptions) -> Work | None:
 
 def is_of_rows(command: str, name: str) -> bool:
     """True if rows of a sweep of `command` may have a column `name`."""
-    known = f"{COLUMNS} {COLUMNS_OF[command]}".split()
+    own = getattr(COMMANDS[command].load(), "COLUMNS", ())
+    known = (*own, *f"{COLUMNS} {FURTHER.get(command, '')}".split())
     return any(fnmatch.fnmatchcase(name, one) for one in known)
 
 

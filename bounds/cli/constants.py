@@ -34,13 +34,9 @@ WIDTH = 88
 # Header and key of each column of the report.
 TABLE = (
     *((name, name) for name in ("n", "layer", "F", "A", "D", "abar")),
-    ("n_half", "log10_half_weight"),
-    ("corrected", "log10_corrected"),
-    ("linear", "log10_corrected_linear"),
-    ("C1", "log10_c1"),
-    ("C2", "log10_c2"),
-    ("causal", "log10_causal"),
-    ("tight", "log10_printed_tight"),
+    *(("n_half", "log10_half_weight"), ("corrected", "log10_corrected")),
+    *(("linear", "log10_corrected_linear"), ("C1", "log10_c1"), ("C2", "log10_c2")),
+    *(("causal", "log10_causal"), ("tight", "log10_printed_tight")),
     ("printed", "log10_printed"),
 )
 

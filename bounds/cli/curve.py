@@ -148,12 +148,9 @@ def plan(options: CurveOptions) -> Work:
         return _export([one.subject.model_sha256 for one in asked], curves, lengths)
 
     def rows(store: ResultStore) -> list[dict[str, Any]]:
+        empty = dict.fromkeys([*COLUMNS, *bound_columns()])
         return [
-            {
-                **dict.fromkeys([*COLUMNS, *bound_columns()]),
-                **row,
-                "model_sha256": one.subject.model_sha256,
-            }
+            {**empty, **row, "model_sha256": one.subject.model_sha256}
             for one in asked
             for row in read_curve(one, store).measurements
         ]
@@ -338,23 +335,18 @@ def describe_gap(curve: BoundCurve) -> list[str]:
     gap = corrected_gap(curve)
     if gap is None:
         return []
-    bend = gap.half_weight if gap.bend is None else gap.bend
-    trivial = (
+    bend, then = gap.bend, ": from about there the corrected constant falls, to"
+    if bend is None:
+        bend = gap.half_weight
+        then = f", beyond n = {gap.end}: the corrected constant does not fall,"
+    said = (
         f"{curve.label}: the bound on an attention weight is 1/2 at n_half = 1 + e^(2A) = "
-        f"10^{bend:.3g}"
+        f"10^{bend:.3g}{then} 10^{gap.at_end:.3g} at n = {gap.end}."
     )
-    where = f"10^{gap.at_end:.3g} at n = {gap.end}"
-    if gap.bend is None:
-        beyond = f"beyond n = {gap.end}: the corrected constant does not fall"
-        said = f"{trivial}, {beyond}, {where}."
-    else:
-        said = f"{trivial}: from about there the corrected constant falls, to {where}."
     if gap.decades is None:
         return [said]
-    return [
-        f"{said} At n = {gap.last} it is {gap.decades:.1f} decades above the exact "
-        "influence."
-    ]
+    above = f"{gap.decades:.1f} decades above the exact influence"
+    return [f"{said} At n = {gap.last} it is {above}."]
 
 
 def _meanings(columns: Sequence[CurveColumn]) -> str:
@@ -445,6 +437,5 @@ def _exponent(curve: BoundCurve) -> str:
 
 
 def _zeros(sides: Sequence[BoundCurve]) -> str:
-    fits = [side.fit for side in sides]
-    zeros = sum(fit.zeros for fit in fits)
-    return f"{zeros} of {zeros + sum(fit.used for fit in fits)}"
+    zeros = sum(side.fit.zeros for side in sides)
+    return f"{zeros} of {zeros + sum(side.fit.used for side in sides)}"

@@ -18,13 +18,7 @@ import numpy as np
 
 from bounds.cli.influence_parts import AskedInfluence, FoundInfluence, InfluenceParts
 from bounds.cli.parts import InParts, error_columns
-from bounds.cli.shared.groups import (
-    Figure,
-    Incremental,
-    Method,
-    OneInput,
-    Query,
-)
+from bounds.cli.shared.groups import Figure, Incremental, Method, OneInput, Query
 from bounds.cli.shared.input_source import open_tokenizer
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.platforms import prepare_jax

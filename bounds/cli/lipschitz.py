@@ -9,6 +9,7 @@ are kept in --out as they are found, and the same command continues where it sto
 """
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 from bounds.cli.shared.groups import Figure, Lengths, Read, Sampled, Stored, Weighted
@@ -67,7 +68,7 @@ FORM = fields(
 
 def plan(options: LipschitzOptions) -> Work:
     """Work that estimates the Lipschitz constant at every length."""
-    lengths, target = options.lengths, options.target
+    lengths = options.lengths
     check_changeable(lengths[0])
     symbols = num_symbols(options)
     model = weighted_model(options, vocab_size=symbols, max_length=lengths[-1])
@@ -82,23 +83,21 @@ def plan(options: LipschitzOptions) -> Work:
         # The store has a column of its own for the seed.
         return {name: value for name, value in row.items() if name != "seed"}
 
-    def export(rows: list[dict[str, Any]]) -> Exports:
-        table = Table(tuple(rows))
-        return _export(subject, LipschitzCurve(subject.label, target, table))
-
     return LengthSweep(
         opening="estimates at ",
         verb="estimate",
         key=lambda n: {**subject.config(n), **key},
         compute=compute,
         form=FORM,
-        export=export,
+        export=partial(_export, subject),
         named=subject.named,
     ).work(options)
 
 
-def _export(subject: Subject, curve: LipschitzCurve) -> Exports:
-    rows = [{**row, "seed": subject.seed} for row in curve]
+def _export(subject: Subject, rows: list[dict[str, Any]]) -> Exports:
+    target: Any = subject.question.target  # one of its words
+    curve = LipschitzCurve(subject.label, target, Table(tuple(rows)))
+    rows = [{**row, "seed": subject.seed} for row in rows]
     bounds = [name for name in BOUNDS if name in curve.table.columns]
     fits = {
         name: {

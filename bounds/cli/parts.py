@@ -37,9 +37,8 @@ from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.rounding.ranked import measure_error
 from bounds.store.forms import COUNT, Form, fields
 from bounds.store.results import ResultStore
-from bounds.store.sweep import Cell, run_cells
+from bounds.store.sweep import Cell, obtain
 from bounds.version import __version__
-from jax_models.errors import InputError
 from jax_models.run.device_memory import bytes_label
 from jax_models.run.mesh import count_devices, first_says
 
@@ -484,10 +483,8 @@ def _keep(
     if kept is not None and fresh:
         kept.unlink(missing_ok=True)
     began = time.perf_counter()
-    for failure in run_cells(store, [cell]):
-        raise InputError(failure.message)
+    found = obtain(store, cell, fresh=True)
     took = time.perf_counter() - began
-    found = store.find(cell.config, cell.form) or {}
     # A screen that did not close may be continued later.
     if kept is not None and parts.is_closed(found):
         kept.unlink(missing_ok=True)

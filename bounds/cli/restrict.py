@@ -45,7 +45,7 @@ from bounds.restriction.record import (
 from bounds.restriction.search import ClosedInput
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
-from bounds.store.sweep import Cell, found_rows, missing_cells, run_cells
+from bounds.store.sweep import Cell, obtain
 from jax_models.arguments import show
 from jax_models.languages import RegularLanguage
 
@@ -116,13 +116,9 @@ def plan(options: RestrictOptions) -> Work | None:
         def remember(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
             config_of = {**config, "part": name}
             cell = Cell(config_of, name, lambda: record_closed(work()), form=form)
-            todo = missing_cells(store, [cell], fresh=options.fresh)
-            if not todo:
+            if not options.fresh:
                 earlier.append(store.seconds(config_of))
-            for failure in run_cells(store, todo):
-                raise jm.InputError(failure.message)
-            (row,) = found_rows(store, [cell])
-            return read_closed(row)
+            return read_closed(obtain(store, cell, fresh=options.fresh))
 
         found = search(remember=remember, **more)
         # What is written is what would be accepted: the checker is asked before.

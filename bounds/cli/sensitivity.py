@@ -71,12 +71,8 @@ FORM = fields(
 )
 # Header and key of the columns that are printed.
 SHOWN = (
-    ("n", "n"),
-    ("mean", "mean"),
-    ("95% from", "interval_lower"),
-    ("to", "interval_upper"),
-    ("undecided", "undecided"),
-    ("inputs", "inputs"),
+    *(("n", "n"), ("mean", "mean"), ("95% from", "interval_lower")),
+    *(("to", "interval_upper"), ("undecided", "undecided"), ("inputs", "inputs")),
     ("kind", "kind"),
 )
 

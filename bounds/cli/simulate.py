@@ -13,6 +13,7 @@ below the temperature; unique-hard heads with ties get a tie-breaking term first
     --model=model.safetensors --lengths=4:64:3 --out=results/mine
 """
 
+from functools import partial
 from typing import Any
 
 from bounds.all_inputs.universe import list_inputs
@@ -74,21 +75,12 @@ class SimulateOptions(
 
 # Header and key of the columns.
 SHOWN = (
-    ("n", "n"),
-    ("inputs", "inputs"),
-    ("all", "all_inputs"),
-    ("ties", "ties"),
-    ("gap", "gap"),
-    ("theorem", "theorem"),
-    ("tau, theorem", "tau_formula"),
-    ("tau, certificate", "tau_certificate"),
-    ("error there", "error_certificate"),
-    ("certified", "bound_certificate"),
-    ("error is the largest of", "measured_on"),
-    ("tau, --at", "tau_at"),
-    ("certified there", "bound_at"),
+    *(("n", "n"), ("inputs", "inputs"), ("all", "all_inputs"), ("ties", "ties")),
+    *(("gap", "gap"), ("theorem", "theorem"), ("tau, theorem", "tau_formula")),
+    *(("tau, certificate", "tau_certificate"), ("error there", "error_certificate")),
+    *(("certified", "bound_certificate"), ("error is the largest of", "measured_on")),
+    *(("tau, --at", "tau_at"), ("certified there", "bound_at")),
 )
-RANDOM_WEIGHTING = "average_hard"
 SWEPT = "temperatures errors bounds"
 _AT = ("tau_at", "bound_at")
 FORM = fields(
@@ -121,7 +113,7 @@ def plan(options: SimulateOptions) -> Work:
     """Work that simulates the model at every length."""
     lengths, symbols = options.lengths, num_symbols(options)
     model = weighted_model(
-        options, vocab_size=symbols, max_length=lengths[-1], weighting=RANDOM_WEIGHTING
+        options, vocab_size=symbols, max_length=lengths[-1], weighting="average_hard"
     )
     check_simulable(model)
     subject = read_subject(options, model, lengths)
@@ -146,16 +138,13 @@ def plan(options: SimulateOptions) -> Work:
         )
         return found.row() | ({} if at is None else _certified_at(at, found))
 
-    def export(rows: list[dict[str, Any]]) -> Exports:
-        return _export(subject, SimulationCurve(Table(tuple(rows))))
-
     return LengthSweep(
         opening=f"error at most {options.epsilon:g}, at ",
         verb="simulate",
         key=lambda n: {**subject.config(n), **asked},
         compute=compute,
         form=FORM,
-        export=export,
+        export=partial(_export, subject),
         named=subject.named,
     ).work(options)
 
@@ -166,14 +155,15 @@ def _certified_at(schedule: str, found: Simulation) -> dict[str, float]:
     return {"tau_at": tau, "bound_at": found.certify(tau)}
 
 
-def _export(subject: Subject, curve: SimulationCurve) -> Exports:
+def _export(subject: Subject, rows: list[dict[str, Any]]) -> Exports:
+    curve = SimulationCurve(Table(tuple(rows)))
     record = {
         "certified": "gap, gap_simulated, the error at tau_formula (by theorem, which "
         "takes tied scores as equal: see notes), bound_certificate and bound_at, over "
         "exact reals, for the inputs considered",
         "measured": "error_formula, error_certificate, errors",
         **subject.named,
-        "rows": list(curve),
+        "rows": rows,
     }
     title = (
         "Softmax at a temperature in place of hard attention, by length n (tokens): "
@@ -181,4 +171,4 @@ def _export(subject: Subject, curve: SimulationCurve) -> Exports:
     )
     table = ruled(column_table(curve, SHOWN, _show))
     report = "\n".join(["", title, *table, *_notes(curve), ""])
-    return Exports(record, report, COLUMNS, list(curve), curve.plot)
+    return Exports(record, report, COLUMNS, rows, curve.plot)

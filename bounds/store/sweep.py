@@ -91,6 +91,13 @@ def run_cells(store: ResultStore, cells: Sequence[Cell]) -> list[Failure]:
     return [failure for one in run_here(cells) for failure in keep(store, *one)]
 
 
+def obtain(store: ResultStore, cell: Cell, *, fresh: bool) -> dict[str, Any]:
+    """Result of a cell, computed where there is none or if `fresh`."""
+    for failure in run_cells(store, missing_cells(store, [cell], fresh=fresh)):
+        raise InputError(failure.message)
+    return store.find(cell.config, cell.form) or {}
+
+
 def _forget(checkpoint: Path | None) -> None:
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)

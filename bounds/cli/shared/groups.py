@@ -7,13 +7,7 @@ weight on the best-scored keys. The watched row is the position whose output is 
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-from bounds.cli.shared.options import (
-    Group,
-    LengthsParser,
-    expect_name,
-    find,
-    option,
-)
+from bounds.cli.shared.options import Group, LengthsParser, expect_name, find, option
 from jax_models.arguments import MAX_COUNT
 
 DTYPES = ("float64", "float32")
