@@ -51,8 +51,11 @@ def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> inputs.Given
     found = READERS[name](value, content)
     if not found:
         raise jm.InputError(f"{value}: the file is empty; expected {EXPECTED[name]}")
+    texts = {
+        f": {NOUNS[name]} {at}{own and f' ({own})'}": text
+        for at, (own, text) in enumerate(found)
+    }
     # In molecules the case of an atom marks aromaticity.
-    texts = {f": {where}": text for where, text in found}
     tokens = tokenizer.encode_all(value, texts, raise_case=name != "smiles")
     return inputs.GivenInputs(value, tuple(tokens), tokenizer.ends)
 
@@ -62,8 +65,8 @@ def record_names(options: Group) -> list[str]:
     path = getattr(options, "fasta", None)
     if path is None:
         return []
-    found = [name for name, _ in _records(path, read_whole("fasta", path))]
-    return [x.partition("(")[2][:-1] or x.removeprefix("record ") for x in found]
+    found = _records(path, read_whole("fasta", path))
+    return [name or str(at) for at, (name, _) in enumerate(found)]
 
 
 def read_whole(name: str, path: str) -> str:
@@ -76,13 +79,12 @@ def read_whole(name: str, path: str) -> str:
 
 
 def _records(path: str, content: str) -> list[tuple[str, str]]:
-    """Records of a FASTA file: pairs of a name and its letters."""
+    """Records of a FASTA file: pairs of a name, "" where there is none, and letters."""
     found: list[tuple[str, list[str]]] = []
     for number, line in enumerate(map(str.strip, content.splitlines()), 1):
         if line.startswith(">"):
-            header = line[1:].split()
-            name = f" ({header[0]})" if header else ""
-            found.append((f"record {len(found)}{name}", []))
+            name, *_ = [*line[1:].split(), ""]
+            found.append((name, []))
         elif line and not found:
             raise jm.InputError(
                 f"{path}: line {number} is {show(line)}; expected {EXPECTED['fasta']}"
@@ -93,19 +95,17 @@ def _records(path: str, content: str) -> list[tuple[str, str]]:
 
 
 def _molecules(path: str, content: str) -> list[tuple[str, str]]:
-    """Molecules of a SMILES file: pairs of a name and its SMILES text."""
+    """Molecules of a SMILES file: pairs of a name, "" where there is none, and SMILES."""
     del path
-    lines = [line.split() for line in content.splitlines() if line.strip()]
-    return [
-        (f"molecule {at}" + (f" ({line[1]})" if len(line) > 1 else ""), line[0])
-        for at, line in enumerate(lines)
-    ]
+    lines = [[*line.split(), ""] for line in content.splitlines() if line.strip()]
+    return [(name, molecule) for molecule, name, *_ in lines]
 
 
 READERS: dict[str, Callable[[str, str], list[tuple[str, str]]]] = {
     "fasta": _records,
     "smiles": _molecules,
 }
+NOUNS = {"fasta": "record", "smiles": "molecule"}
 EXPECTED = {
     "fasta": "records, each a line with > and its name, and lines of letters",
     "smiles": "one molecule a line, and its name behind it if it has one",

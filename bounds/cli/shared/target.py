@@ -98,15 +98,11 @@ def read_substitutes(
                 "positions of the input, empty or of -1 where nothing is put in"
             )
     if wrong := sorted(set(found.flat) - free - {-1}):
-        listed = f"{where} lists the symbol {show(int(wrong[0]))}"
+        why = "which is no substitute: the model has symbols 0 to "
+        why += f"{model.vocab_size - 1}, and says which are replaced"
         if model.padding is not None and wrong[0] == model.padding.symbol:
-            raise jm.InputError(
-                f"{listed}, the model's padding, which no row sees; leave it out"
-            )
-        raise jm.InputError(
-            f"{listed}, which is no substitute: the model has symbols 0 to "
-            f"{model.vocab_size - 1}, and says which are replaced"
-        )
+            why = "the model's padding, which no row sees; leave it out"
+        raise jm.InputError(f"{where} lists the symbol {show(int(wrong[0]))}, {why}")
     return found.astype(np.int64)
 
 
