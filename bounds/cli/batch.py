@@ -227,11 +227,12 @@ def perform(
             options = found.read([*arguments, f"--out={folder}"])
             for name in options.declared():
                 # The result of another file would stand under a wrong key.
-                digest, path = config.get(f"{name}_sha256"), config.get(name)
-                if digest is not None and _content_sha256(path) != digest:
+                digest = config.get(f"{name}_sha256")
+                if digest is not None and _content_sha256(config[name]) != digest:
                     raise InputError(
-                        f"{path} is not the file that the sweep was planned with; run "
-                        "the same command again to plan it with the one that is there"
+                        f"{config[name]} is not the file that the sweep was planned "
+                        "with; run the same command again to plan it with the one that "
+                        "is there"
                     )
             with memory_planned(config["block_memory"]):
                 rows = plain(found.measure(options, MemoryResults()))

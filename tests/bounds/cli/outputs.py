@@ -56,7 +56,7 @@ def read_json(name):
 
 def read_described():
     """Words of docs/columns.md on each column and key, by file and name."""
-    shared, files = {}, {}
+    shared, files, words = {}, {}, {}
     table = (DOCS / "columns.md").read_text().replace(r"\|", "/")
     for line in table.splitlines():
         first, *more = (cell.strip() for cell in line.split("|")[1:-1] or [""])

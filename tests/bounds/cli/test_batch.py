@@ -241,7 +241,7 @@ def test_a_full_disk_ends_the_sweep_in_one_line_and_what_was_found_is_kept(
         def record(store, *arguments, **told):
             if isinstance(store, MemoryResults):
                 return write(store, *arguments, **told)
-            if len(written) == 2:
+            if len(written) == 3:  # the row of the sweep, and two cells
                 with explained(store.path):
                     error = sqlite3.OperationalError("database or disk is full")
                     error.sqlite_errorcode = sqlite3.SQLITE_FULL

@@ -14,7 +14,7 @@ from bounds.curves.inputs import sampled_inputs
 from bounds.curves.measurement import measure
 from bounds.store.results import ResultStore
 from jax_models.model.reweight import with_temperature, with_weighting
-from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json
+from tests.bounds.cli.outputs import FILES, SHAPE_FLAGS, read_csv, read_json
 from tests.written import written
 
 LENGTHS = [4, 8]
