@@ -105,8 +105,6 @@ def _tell(done: int, total: int, length: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Compiled:
-    """Model of a formula or program, with the function and form of its self-test."""
-
     model: jm.Transformer
     about: dict[str, Any]  # what it is of, for records and keys
     exact_length: int

@@ -84,7 +84,6 @@ def plan(options: ConstantsOptions) -> Work:
 
 
 def _report(rows: list[dict[str, Any]], depth: int) -> str:
-    """Returns an introduction, a table of the rows without empty columns, and notes."""
     intro = (
         "Bounds on the influence of one symbol, for all inputs of n tokens, as decimal "
         f"logarithms; the last of {depth} layers is the output. F bounds what the "

@@ -350,7 +350,6 @@ def describe_gap(curve: BoundCurve) -> list[str]:
 
 
 def _meanings(columns: Sequence[CurveColumn]) -> str:
-    """Sentence on the meaning of the columns of bounds."""
     there = [kind for kind in shown_bounds() if any(c in columns for c in kind.columns)]
     own = [kind.meaning for kind in there if kind.per_input]
     others = [kind.meaning for kind in there if not kind.per_input]
@@ -360,7 +359,6 @@ def _meanings(columns: Sequence[CurveColumn]) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
-    """Words joined by commas and a last "and"."""
     *some, last = words
     return f"{', '.join(some)} and {last}" if some else last
 

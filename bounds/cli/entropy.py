@@ -139,7 +139,6 @@ def _export(options: EntropyOptions, rows: list[dict[str, Any]]) -> Exports:
 
 
 def _report(rows: list[dict[str, Any]], options: EntropyOptions) -> list[str]:
-    """Returns a title and a table of the rows, and a sentence on the model's last row."""
     columns = zip(COLUMNS[:10], COLUMNS[:10], strict=True)
     text = column_table(rows, columns, lambda _, value: f"{value:.6g}")
     last = rows[-1]

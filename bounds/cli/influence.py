@@ -98,7 +98,6 @@ def plan(options: InfluenceOptions) -> Work:
 
 
 def _ask(options: InfluenceOptions) -> AskedInfluence:
-    """Request of the influences that the flags describe."""
     prepare_jax(options)
     subject = read_one(options)
     (tokens,) = subject.inputs.values()
@@ -143,7 +142,6 @@ def _record(found: FoundInfluence) -> dict[str, Any]:
 
 
 def _export(options: InfluenceOptions, found: FoundInfluence) -> Exports:
-    """Rows, record, report and figure of the influences found."""
     asked, record, rows = found.asked, _record(found), _rows(found)
     columns = COLUMNS if asked.tokenizer is None else (*COLUMNS, *SYMBOL_NAMES)
 

@@ -259,7 +259,6 @@ def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
 
 
 def _run(command: Command, arguments: list[str]) -> None:
-    """Parses a command's flags and runs it, or prints its help."""
     command.load()
     # What needs NumPy is loaded where a command is: the version is told without it.
     from bounds.cli.shared.groups import Output
@@ -326,7 +325,6 @@ def refuse_what_passes(options: flags.FlagValues) -> None:
 
 
 def _find(name: str) -> Command:
-    """Returns the command named `name`; raises `InputError` if there is none."""
     if name in COMMANDS:
         return COMMANDS[name]
     close = difflib.get_close_matches(name, COMMANDS, 1)

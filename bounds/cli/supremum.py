@@ -113,7 +113,6 @@ def plan(options: SupremumOptions) -> Work:
 def _conclude(
     store: ResultStore, way: InputPlan, cells: list[Cell], ties: TieRule
 ) -> Supremum:
-    """The largest influence over the results of all blocks in the store."""
     blocks = list(map(read_found, found_rows(store, cells)))
     found = functools.reduce(Found.merge, blocks) if blocks else None
     seconds = sum(store.seconds(cell.config) for cell in cells)

@@ -184,7 +184,6 @@ def plan(options: TrainOptions) -> Work:
 
 
 def _report(run: TrainingRun, losses: list[dict[str, Any]]) -> str:
-    """Table of the losses by length after training, beside optimum and chance."""
     names = {"n": "n", "model": "loss", "+-": "standard_error", "optimal": "optimal"}
     names |= {"last symbol": "last_symbol", "unigram": "unigram"}
 

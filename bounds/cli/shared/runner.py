@@ -352,7 +352,6 @@ def _run_cells(
 
 
 def _export(output: Output, found: Exports, told: Mapping[str, Any]) -> None:
-    """Writes the files of a run to --out together; prints the report and the files' names."""
     record = {**output.record(), **found.record, **told}
     if found.lengths:
         record["flags"]["lengths"] = found.lengths
