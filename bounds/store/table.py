@@ -70,13 +70,20 @@ class Rows(abc.ABC):
         return {name: self.column(name) for name in self.columns}
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as CSV, atomically, in place of a file that is there."""
+        """Write the table as CSV, atomically, in place of a file that is there.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         output.write_csv(path, self.columns, self._rows())
 
     def to_json_lines(self, path: str | os.PathLike[str]) -> None:
         """Write the table as JSON lines, atomically, in place of a file that is there.
 
         Each row is an object, without names that the row lacks; NaN and infinity are null.
+
+        Raises:
+            OSError: The file cannot be written.
         """
         lines = [output.canonical_json(row) + "\n" for row in self._rows()]
         output.write_bytes(path, "".join(lines).encode())
@@ -98,6 +105,7 @@ class Rows(abc.ABC):
 
         Raises:
             InputError: pyarrow is not installed.
+            OSError: The file cannot be written.
         """
         pyarrow = output.require_package("pyarrow", "a Parquet file")
         parquet = output.require_package("pyarrow.parquet", "a Parquet file")
