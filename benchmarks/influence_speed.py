@@ -11,7 +11,7 @@ results.sqlite in --out; a row that is there is not measured again.
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -32,6 +32,7 @@ from benchmarks.page import column_table, digits
 from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, asked_anew, random_model, random_tokens
 from benchmarks.timing import spread, time_call
+from bounds.figures.primitives import MAX_SERIES
 from bounds.influence.build import build_request
 from bounds.influence.methods.exhaustive import EXHAUSTIVE, batch_size
 from bounds.influence.methods.incremental import INCREMENTAL
@@ -138,24 +139,47 @@ def _memory(row: Row) -> str:
 
 
 def table(measured: Measured) -> str:
-    """Returns the measured rows as a Markdown table."""
+    """Returns the measured rows as a Markdown table, both float types on a line."""
+    alike: dict[tuple[Any, ...], dict[str, Row]] = {}
+    for config, row in measured:
+        shape = [config[name] for name in ("layers", "weighting", "mask", "n")]
+        line = alike.setdefault((*shape, config.get("query_factor", 1)), {})
+        line[config["dtype"]] = row
+
+    def of_each(text: Callable[[Row], str]) -> Callable[[Any, Mapping[str, Row]], str]:
+        """Texts of the types, of which one may lack."""
+        types = ("float64", "float32")
+
+        def join(_: Any, rows: Mapping[str, Row]) -> str:
+            texts = [text(rows[name]) if name in rows else "" for name in types]
+            return " / ".join(texts) if any(texts) else ""
+
+        return join
+
     return column_table(
         {
-            "L": lambda config, _: str(config["layers"]),
-            "weighting": lambda config, _: config["weighting"],
-            "mask": lambda config, _: config["mask"],
-            "n": lambda config, _: str(config["n"]),
-            "type": lambda config, _: config["dtype"],
-            "queries x": lambda config, _: str(config.get("query_factor", 1)),
-            "seconds": lambda _, row: spread(row, "incremental"),
-            "compiling": lambda _, row: digits(row.get("incremental_compile_seconds")),
-            "forward passes": lambda _, row: digits(row["forward_passes"]),
-            "last rows": lambda _, row: digits(row["last_row_passes"]),
-            "exhaustive /": lambda _, row: digits(row.get("speedup")),
-            "GFLOP/s": lambda _, row: digits(giga(row.get("flops_per_second"))),
+            "L": lambda shape, _: str(shape[0]),
+            "weighting": lambda shape, _: shape[1],
+            "mask": lambda shape, _: shape[2],
+            "n": lambda shape, _: str(shape[3]),
+            "queries x": lambda shape, _: str(shape[4]),
+            "seconds, float64 / float32": of_each(
+                lambda row: spread(row, "incremental")
+            ),
+            "compiling": of_each(_compiling),
+            "forward passes": of_each(lambda row: digits(row["forward_passes"])),
+            "last rows": of_each(lambda row: digits(row["last_row_passes"])),
+            "exhaustive /": of_each(lambda row: digits(row.get("speedup"))),
+            "GFLOP/s": of_each(lambda row: digits(giga(row.get("flops_per_second")))),
         },
-        measured,
+        list(alike.items()),
     )
+
+
+def _compiling(row: Row) -> str:
+    """Seconds of the first call beyond the others, which vary by more where none is left."""
+    seconds = row.get("incremental_compile_seconds")
+    return "" if seconds is None else digits(max(0.0, seconds))
 
 
 def giga(value: float | None) -> float | None:
@@ -164,7 +188,10 @@ def giga(value: float | None) -> float | None:
 
 
 def draw(measured: Measured) -> Any:
-    """Returns the figure: seconds, forward passes, and the ratio to `exhaustive`."""
+    """Returns the figure: seconds, forward passes, and the ratio to `exhaustive`.
+
+    Of rows that are too many to be told apart it shows float64 alone.
+    """
     quantities = {
         "incremental_seconds": "seconds, all positions",
         "forward_passes": "forward passes of the same model",
@@ -179,6 +206,8 @@ def draw(measured: Measured) -> Any:
         mask = f", {config['mask']}" if config["mask"] != "none" else ""
         return f"L = {config['layers']}, {config['dtype']}{weighting}{mask}{peaked}"
 
+    if len({label(config) for config, _ in measured}) > MAX_SERIES:
+        measured = [pair for pair in measured if pair[0]["dtype"] == "float64"]
     lines = {
         quantity: lines_by(
             measured, label, lambda _, row, quantity=quantity: row.get(quantity)

@@ -383,7 +383,7 @@ def raise_sinks(last=1.0, **options):
         query_bias=jnp.zeros_like(attention.query_bias).at[:, 0].set(1),
         key=jnp.zeros_like(attention.key).at[:, 0, 0].set(1),
     )
-    unread = [
+    unread: list[Any] = [
         dataclasses.replace(
             x, **{name: getattr(x, name).at[..., 0].set(0) for name in names}
         )
