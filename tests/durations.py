@@ -18,7 +18,7 @@ TABLE = Path(__file__).with_name("long.txt")
 # Seconds of all cases of a function, and of one where one alone is more than that.
 LAW, CASE = 0.7, 1.0
 # Seconds of the cases of a function that only `make check` and `make test-all` run.
-LONG_LAW = 4.0
+LONG_LAW = 2.5
 # These are left out whatever they take.
 APART = ("slow", "gpu", "real")
 

@@ -180,6 +180,7 @@ def test_a_hundred_thousand_tokens_take_less_than_a_minute(name):
     assert best.seconds < 60
 
 
+@pytest.mark.slow
 def test_beyond_the_budget_it_is_an_estimate_and_says_so():
     model = build({"position": None, "num_layers": 1})
     exact = bounds.supremum(model, 7)

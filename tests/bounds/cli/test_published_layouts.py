@@ -27,6 +27,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_checkpoint_is_imported_scanned_and_measured(name, run, tmp_path):
     family, change, finish, vocabulary = PUBLISHED[name]

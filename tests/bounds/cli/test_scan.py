@@ -145,9 +145,9 @@ def test_a_run_that_is_ended_goes_on_and_ends_with_the_same_files(
     monkeypatch.setattr(
         ResultStore,
         "record",
-        lambda self, config, *more: (
+        lambda self, config, **more: (
             kept.append(config["start"]),
-            record(self, config, *more),
+            record(self, config, **more),
         ),
     )
     ended = run("scan", *typed)

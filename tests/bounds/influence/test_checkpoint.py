@@ -113,6 +113,7 @@ def test_a_stopped_screen_ends_as_one_that_was_not(tmp_path, counted):
     assert again.max_upper == whole.max_upper
 
 
+@pytest.mark.slow
 def test_a_larger_budget_goes_on_from_a_smaller(tmp_path, counted):
     counts, _ = counted
     path = tmp_path / "screen.npz"

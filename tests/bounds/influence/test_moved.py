@@ -62,6 +62,7 @@ def long_positions():
     return build_request(model, tokens, positions=[0, 1, 5000, 16_000, 16_382])
 
 
+@pytest.mark.slow
 def test_a_thousand_seeded_pairs_are_inside():
     asked = [question(*x) for x in itertools.product(ALIKE, SEEDS)]
     asked += [question("underflow (left out)", x) for x in SEEDS] + [long_positions()]

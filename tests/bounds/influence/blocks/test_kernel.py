@@ -88,6 +88,7 @@ def test_equal_blocks_agree_to_the_bit_on_two_and_eight_devices(
     assert ties is None or ties_alone.ambiguous == ties.ambiguous
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", ["leftmost_hard", "average_hard"])
 def test_several_devices_follow_the_rows_that_one_does_to_the_bit(
     weighting, monkeypatch
@@ -131,6 +132,7 @@ def test_every_device_has_its_own_share():
     np.testing.assert_array_equal(found, np.tile(shares, 2)[: len(request.pairs)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_devices", "num_layers"), [(8, 2), (3, 3)])
 def test_a_screen_over_devices_encloses_as_one_does(num_devices, num_layers):
     model, tokens = draw(num_layers)

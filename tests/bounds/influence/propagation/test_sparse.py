@@ -168,6 +168,7 @@ def test_wide_cells_are_reported_alike(weighting):
     assert any(verdicts)
 
 
+@pytest.mark.slow
 def test_a_substitution_that_changes_no_row_above_has_no_influence():
     model, tokens = build({"weighting": "leftmost_hard", "num_layers": 3}), TOKENS[:16]
     request = request_of(model, tokens, 15)

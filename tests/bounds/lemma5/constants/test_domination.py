@@ -42,6 +42,7 @@ def report(name, found):
     assert 1 <= own < 1.1
 
 
+@pytest.mark.slow
 def test_the_chain_holds_for_every_pair_of_settings():
     found = []
     for index in range(2 * len(PAIRS)):
