@@ -169,7 +169,60 @@ def _excess(found, arguments):
 
 
 def test_no_row_goes_beyond_the_lemma_and_some_come_near(found):
+    """The lemma holds on every row, and is attained within one part in a thousand."""
     assert 0.999 < _excess(found, found[2]) <= 1 + 1e-2
+
+
+# What each number is counted in, as powers of a value's and of a key's unit.
+UNITS = {
+    "key": (0, 1),
+    "scored": (1, 1),
+    "key_value": (1, 1),
+    "key_reach": (1, 1),
+    "key2_reach": (1, 2),
+    "largest_key": (0, 1),
+    "old_key": (0, 1),
+    "new_key": (0, 1),
+    "query": (0, -1),
+    "query_change": (0, -1),
+    "query_unknown": (0, -1),
+    "spread": ((0, 1), (0, 2), (1, 1), (1, 2)),
+    "reach": ((0, 1), (1, 0)),
+    **dict.fromkeys(
+        ("value", "largest_value", "plain", "old_value", "new_value", "shift"), (1, 0)
+    ),
+}
+
+
+def _in_units(part, value, key):
+    """The same numbers in other units, powers of two."""
+
+    def scaled(number, unit):
+        if isinstance(unit[0], tuple):
+            return jnp.stack(list(map(scaled, number, unit)))
+        return number * (value ** unit[0] * key ** unit[1])
+
+    return dataclasses.replace(
+        part,
+        **{
+            name: scaled(getattr(part, name), unit)
+            for name, unit in UNITS.items()
+            if hasattr(part, name)
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "key"), [(2.0**20, 1.0), (2.0**-20, 1.0), (1.0, 2.0**20)]
+)
+def test_bounds_are_in_the_units_of_values(found, value, key):
+    """Whatever keys are counted in, if queries are in the inverse unit."""
+    here = head_defect(*found[2])
+    there = head_defect(*(_in_units(part, value, key) for part in found[2]))
+    for name in ("defect", "column"):
+        np.testing.assert_allclose(
+            getattr(there, name), value * getattr(here, name), rtol=1e-12
+        )
 
 
 MOMENTS = tuple(
@@ -181,6 +234,7 @@ MOMENTS = tuple(
 
 @pytest.mark.parametrize("removed", MOMENTS)
 def test_a_moment_that_is_left_out_is_missed(found, monkeypatch, removed):
+    """Without any one of its sums some row goes beyond the bound."""
     whole = softmax_defect.softmax_defect
 
     def without(moments):
@@ -192,6 +246,7 @@ def test_a_moment_that_is_left_out_is_missed(found, monkeypatch, removed):
 
 
 def test_exponentials_that_are_left_out_are_missed(found, monkeypatch):
+    """Without the growth of the changes with the exponents some row goes beyond."""
     monkeypatch.setattr(softmax_defect, "grow", jnp.ones_like)
     assert _excess(found, found[2]) > 1.05
 
@@ -231,6 +286,7 @@ REMOVED = [
 
 @pytest.mark.parametrize(("part", "removed"), REMOVED, ids=str)
 def test_a_quantity_that_is_left_out_is_missed(found, part, removed):
+    """Without any one of sums, moments and the replaced column's some row goes beyond."""
     parts, name, zero = list(found[2]), removed, jnp.zeros_like(found[2][3].new)
     if isinstance(removed, tuple):
         name, which = removed

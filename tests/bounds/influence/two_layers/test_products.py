@@ -16,7 +16,8 @@ from bounds.influence.blocks import kernel
 from bounds.influence.build import build_request
 from bounds.influence.methods import bucket
 from bounds.influence.methods.incremental import INCREMENTAL
-from bounds.influence.propagation.change_block import change_block
+from bounds.influence.propagation.change_block import change_block, prepare
+from bounds.influence.propagation.first_layer import take_rows
 from bounds.influence.two_layers import above, block, choice, columns, flips
 from bounds.influence.two_layers.block import product_block
 from bounds.numbers.rounding import unit_roundoff
@@ -487,3 +488,32 @@ def test_a_planted_error_is_noticed(name, plant):
     assert off(make())[0] <= ROUNDOFFS
     plant(module, attribute, wrong)
     assert off(make())[0] > 4 * ROUNDOFFS
+
+
+def test_scalars_of_columns_that_dominate_no_row_keep_their_digits():
+    """Beside sums of exponentials in extended precision."""
+    model = draw(factors=(40.0, 1.0))
+    request, at = pose(model), jnp.arange(N, dtype=jnp.int32)
+    first = prepare(model, jnp.asarray(request.tokens), request.query).first
+    summary, keys = first.summary, first.store.keys
+    weight = jnp.where(summary.top_index == at, 0, summary.top_weight)
+    # The score of the heaviest column falls to 0 where it is most of the weight.
+    heaviest = summary.top_index.ravel()[weight.argmax()]
+    change, stays = -keys[:, heaviest], jnp.zeros_like(first.store.values[:, 0])
+    given = at, keys, None, change, stays
+    below = model.layers[0]
+    rows = columns.PairRows.of(below, first, given, at, take_rows(first, at))
+    found = np.asarray(rows.share(given))
+    q, k, dk = (np.asarray(x, np.longdouble) for x in (first.queries, keys, change))
+    score, moved = np.einsum("hje,hne->hjn", q, k), np.einsum("hje,he->hj", q, dk)
+    each = np.exp(score - score.max(axis=-1, keepdims=True))
+    off = np.zeros(found.shape)
+    for i in range(N):
+        others = np.delete(each, i, axis=-1).sum(axis=-1)
+        own = each[:, :, i]
+        exact = own * np.exp(np.maximum(moved, 0)) / (others + own * np.exp(moved))
+        off[:, :, i] = np.abs(found[:, :, i] / exact - 1)
+        off[:, i, i] = 0  # the row itself, which pairs leave out
+    marked = np.asarray(columns._dominates(first, change))
+    assert off[:, :, ~marked].max() < 1e-11
+    assert off[:, :, marked].max() > 1e-8
