@@ -42,6 +42,8 @@ from jax_models.model.transformer import Transformer
 # Forward passes for one substitution at each position where few rows change: random models
 # of three layers take 15 to 30 at 10^4 tokens on a CPU, 50 at 10^3 (docs/benchmarks.md).
 SPARSE_PASSES = 40
+# The same of two layers: by products 3 to 7, more where attention is peaked.
+VECTOR_PASSES, PRODUCT_PASSES = 12, 6
 
 
 def is_sparse(request: InfluenceRequest) -> bool:
@@ -141,9 +143,13 @@ class Incremental(Method):
         depth, each = len(model.layers), count / max(request.tokens.size, 1)
         if request.watches_many:
             # Moving all rows of a layer takes about three times its forward pass.
-            return 1 + 12 * each + 3 * count * (depth - 1) / depth
-        if depth <= 2:
-            return 1 + (0.01 if depth == 1 else 12) * each
+            return 1 + VECTOR_PASSES * each + 3 * count * (depth - 1) / depth
+        if depth == 1:
+            return 1 + 0.01 * each
+        if depth == 2:
+            return 1 + each * (
+                PRODUCT_PASSES if by_products(request) else VECTOR_PASSES
+            )
         weightings = [layer.attention.weighting for layer in model.layers]
         averages = (one.hard and not one.side for one in weightings)
         if is_sparse(request) and not (model.position is None and any(averages)):

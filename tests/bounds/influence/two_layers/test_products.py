@@ -318,6 +318,13 @@ def test_short_and_long_inputs_and_wide_blocks_keep_vectors(monkeypatch):
     assert not choice.by_products(request)
 
 
+def test_products_count_half_the_passes_of_vectors(monkeypatch):
+    request = pose(draw())
+    cost = INCREMENTAL.cost(request)
+    monkeypatch.setattr(choice, "LONGEST", N - 1)
+    assert INCREMENTAL.cost(request) - 1 == 2 * (cost - 1)
+
+
 def skip_a_tile(layer, last, real=block.Above.of):
     """Rows as the query row reads them, the second tile unseen."""
     above = real(layer, last)
