@@ -80,17 +80,21 @@ MAIN_RESULTS = {
 }
 BATCHED = tuple(MAIN_RESULTS)
 # The columns of a sweep's rows beside a command's `COLUMNS`: of all commands, and of some.
-COLUMNS = "status message cell_seconds cell_key model_sha256 weighting n kind notes"
+COLUMNS = "status message cell_seconds cell_key n"
 FURTHER = {
-    "curve": "log10_* supremum certified estimate",
-    "influence": "query max max_* method reason evaluated uncertified decided block_* "
-    "exact rounding ambiguous tokens_sha256 measured_error",
+    "curve": "log10_corrected log10_printed log10_half_weight supremum certified estimate "
+    "block_substitutions block_rows",
+    "influence": "query max max_lower max_upper method reason evaluated uncertified decided "
+    "block_substitutions block_rows exact kind rounding ambiguous weighting model_sha256 "
+    "tokens_sha256 measured_error",
     "scan": "rows shape substitutions max value lower upper position symbol row record "
-    "target target_symbol rounding method reason measured_error ambiguous tokens_sha256",
-    "lipschitz": "log10_* looseness_*",
-    "simulate": "temperatures errors bounds",
-    "restrict": "free given_free method mode log2_misclassified certificate language "
-    "verified",
+    "target target_symbol kind rounding method reason measured_error ambiguous weighting "
+    "model_sha256 tokens_sha256",
+    "lipschitz": "log10_* looseness_* kind weighting model_sha256",
+    "sensitivity": "weighting model_sha256",
+    "simulate": "weighting model_sha256",
+    "entropy": "model_sha256",
+    "restrict": "free given_free mode log2_misclassified language verified",
 }
 # Flags that choose among data of one form.
 DATA_FLAGS = ("seed", "input")
