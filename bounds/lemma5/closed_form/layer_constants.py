@@ -210,7 +210,8 @@ def growth_constant(embedding_norm: float, norms: Sequence[float]) -> float:
         C_fact, rounded up.
 
     Raises:
-        ValueError: A number is negative or NaN, or only the embeddings vanish.
+        ValueError: A number is negative or NaN, or the embeddings vanish and
+                a layer does not.
 
     Source:
         Hahn 2020, proof of Lemma 5 (the constant C_fact), read so that it is true.

@@ -149,7 +149,8 @@ def lipschitz_curve(
         A table with one row per n, and the fitted decay exponent.
 
     Raises:
-        InputError: Lengths do not increase, a bad `effort`, or as `estimate_lipschitz`.
+        InputError: Lengths do not increase, `effort` is no `Effort`, or as
+            `estimate_lipschitz`.
     """
     lengths = check_lengths(lengths)
     if effort is not None and not isinstance(effort, Effort):

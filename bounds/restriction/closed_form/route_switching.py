@@ -189,7 +189,8 @@ def closed_form_switching(
         num_layers: L >= 1.
         num_heads: H >= 1.
         free: F >= 1, the free bits that are needed, as in `switching_proof`.
-        read_out: Whether the output is read at a further position without a symbol.
+        read_out: Whether the output is read at a further position without a symbol
+            of its own.
 
     Returns:
         A length from which on PARITY, with F = 1, is impossible, and the trees' depths.
@@ -259,7 +260,8 @@ def switching_proof(
             as many as make any F free bits reach both a member and a non-member.
         start: Share of the n positions that are free to begin with, in (0, 1]: what a
             restriction that the language asks for leaves.
-        read_out: Whether the output is read at a further position without a symbol.
+        read_out: Whether the output is read at a further position without a symbol
+            of its own.
         digits: Decimals that the probabilities of Lemma 7 are rounded up to.
 
     Returns:

@@ -143,7 +143,8 @@ def computable_length(
     Args:
         num_layers: L >= 1.
         num_heads: H >= 1 in each layer.
-        read_out: Whether the output is read at a further position without a symbol.
+        read_out: Whether the output is read at a further position without a symbol
+            of its own.
 
     Returns:
         The length, exact; for one layer and PARITY it is the largest there is.
@@ -171,7 +172,8 @@ def one_layer_parity_threshold(num_heads: int, *, read_out: bool = False) -> int
 
     Args:
         num_heads: H >= 1.
-        read_out: Whether the output is read at a further position without a symbol.
+        read_out: Whether the output is read at a further position without a symbol
+            of its own.
 
     Returns:
         The length, exact.
@@ -213,7 +215,8 @@ def parity_routes(
         num_layers: L >= 1.
         num_heads: H >= 1.
         free: C in (0, 1), the share that routes H and A keep free before closing.
-        read_out: Whether the output is read at a further position without a symbol;
+        read_out: Whether the output is read at a further position without a symbol of
+            its own;
             routes H and A are not evaluated then.
 
     Returns:
@@ -272,7 +275,8 @@ def switching_routes(
         num_layers: L >= 1.
         num_heads: H >= 1.
         needed: F, the free bits that the language asks for; PARITY one.
-        read_out: Whether the output is read at a further position without a symbol.
+        read_out: Whether the output is read at a further position without a symbol
+            of its own.
 
     Returns:
         The routes that apply.

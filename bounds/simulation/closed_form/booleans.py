@@ -115,13 +115,13 @@ def _share(odds: Interval) -> Interval:
 def rounding_width(bits: int, hidden_layers: int, preimages: Preimages) -> Bound:
     """Bound from below the width of a network that rounds monotonically to r bits.
 
-    (2m)^L >= 2^r where every output but the largest has two preimages, and
+    (2m)^L >= 2^r where every output but the largest has at least two preimages, and
     (2m)^L >= 2^{r+1} - 1 where all have.
 
     Args:
         bits: r >= 1, so that there are 2^r outputs.
         hidden_layers: L >= 1.
-        preimages: Which outputs have two preimages on the grid; see `two_preimages`.
+        preimages: Which outputs have at least two preimages on the grid; see `two_preimages`.
 
     Returns:
         A lower `Bound` on m.

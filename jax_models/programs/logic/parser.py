@@ -324,11 +324,19 @@ def format_formula(formula: Formula) -> str:
     return "".join(written)
 
 
+def _is_equality(formula: Formula, terms: Any, constant: int) -> bool:
+    """True for two comparisons that together say that a sum is 0."""
+    try:
+        return formula is Term(terms, constant - 1).is_zero()
+    except InputError:  # the other has an integer of too many bits, so it is none
+        return False
+
+
 def _parts(formula: Formula | Count) -> tuple[int, list[Part]]:
     """Binding strength of a formula, and its text with sub-formulas to be written."""
     match formula:
-        case syntax.Joined("and", syntax.Comparison(terms, constant)) if (
-            formula is Term(terms, constant - 1).is_zero()
+        case syntax.Joined("and", syntax.Comparison(terms, constant)) if _is_equality(
+            formula, terms, constant
         ):
             return _ATOM, _comparison(terms, "=", 1 - constant)
         case syntax.Joined(word, left, right):

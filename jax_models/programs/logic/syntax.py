@@ -48,6 +48,8 @@ class Node(metaclass=Interned):
         """Checks the fields."""
         for name, value in vars(self).items():
             is_right, noun = _FIELDS[name]
+            if name == "operator" and value not in _OPERATORS[type(self).__name__]:
+                raise InputError(f"{value!r} is no operator of {type(self).__name__}")
             if not is_right(value):
                 of = vars(self).get("operator", type(self).__name__)
                 advice = "; compare it with a number" * isinstance(value, Count)
@@ -244,10 +246,12 @@ class OfCount(FormulaNode):
     count: Count
 
 
+# Words of nodes with one operand, and with two.
+_OPERATORS = {"Prefixed": ("not", "P", "N"), "Joined": ("and", "or", "S", "U")}
 # Tests of fields, and how messages name what is right.
 _FIELDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "name": (lambda x: isinstance(x, str) and x, "a string that is not empty"),
-    "operator": ("not P N and or S U".split().__contains__, "an operator"),
+    "operator": (lambda x: isinstance(x, str), "an operator"),
     "side": (("prefix", "suffix").__contains__, "'prefix' or 'suffix'"),
     "predicate": (lambda x: isinstance(x, Predicate), "a Predicate"),
     "count": (lambda x: isinstance(x, Count), "a Count"),

@@ -370,7 +370,7 @@ class _Parser(grammar.Parser):
             case _:
                 return Operation(place, kind, (first, second))
         if terms[0][0] == 1 and len(terms) == 1:
-            return second
+            return terms[0][1]
         return Sum(left[0].first.place if left else place, terms)
 
 

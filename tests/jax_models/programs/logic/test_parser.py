@@ -18,6 +18,7 @@ from jax_models.programs.logic.parser import (
 from jax_models.programs.logic.semantics import evaluate_formula
 from jax_models.programs.logic.syntax import (
     EVEN,
+    MOST_BITS,
     ODD,
     And,
     AtPosition,
@@ -345,6 +346,11 @@ def test_every_mark_has_a_definition():
     defined = {here for mark in DEFINITIONS for here in [ELSEWHERE.get(mark)]}
     defined |= set(HERE.values()) | {"phi R psi"}
     assert set(ELSEWHERE.values()) - defined == {"s = t", "not s = t"}
+
+
+def test_a_comparison_at_the_limit_of_integers_is_printed():
+    longest = Comparison(((1, Count("prefix", Symbol("a"))),), 1 - 2**MOST_BITS)
+    assert format_formula(And(longest, Symbol("b"))).endswith(" and Q_b")
 
 
 def test_integers_that_grow_too_long_are_refused_where_they_are_compared():

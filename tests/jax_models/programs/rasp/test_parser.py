@@ -50,6 +50,8 @@ def symbol(name):
         ("a != b", of("not", of("=", A, B))),
         ("a - b - c", Sum(HERE, ((1, A), (-1, B), (-1, C)))),
         ("-a + 3 * b", Sum(HERE, ((-1, A), (3, B)))),
+        ("-1 * (-a)", A),
+        ("1 * (-a)", Sum(HERE, ((-1, A),))),
         (
             "a + 1 <= b",
             of("<=", Sum(HERE, ((1, A), (1, Constant(HERE, 1, exactly(1))))), B),
