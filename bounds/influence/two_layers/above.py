@@ -62,12 +62,16 @@ class RowMap(NamedTuple):
 
 
 class Above(NamedTuple):
-    """Rows below as the query row reads them; weight 0 where it does not see them."""
+    """Rows below as the query row reads them.
 
-    old: Float[Array, "above tokens"]  # weights
+    The weight of a row is old e^offset: 0 where the query row does not see it, and 1 times
+    its exponential where that is no normal number.
+    """
+
+    old: Float[Array, "above tokens"]
+    offset: Float[Array, "above tokens"]  # 0 where the weight is a normal number
     keys: Float[Array, "above tokens d_k"]  # less their weighted mean
     values: Float[Array, "above width_v+1 tokens"]  # less their mean; then 1
-    underflows: Bool[Array, ""]  # whether a weight is no normal number
 
     @staticmethod
     def of(layer: Layer, last: QueryRow) -> "Above":
@@ -76,16 +80,28 @@ class Above(NamedTuple):
         at = jnp.arange(n, dtype=jnp.int32)
         seen = visible(attention.sight, last.position, at)
         log_old = last.scores[:, 0] - summary.top_score - summary.lse_above_top
-        old = jnp.where(seen, jnp.exp(log_old), 0)
-        keys = last.keys - product(old[:, None], last.keys)
+        weight = jnp.exp(log_old)
+        small = seen & (weight < jnp.finfo(weight.dtype).tiny)
+        weight = jnp.where(seen & ~small, weight, 0)
+        keys = last.keys - product(weight[:, None], last.keys)
         inputs = last.inputs - summary.top_value
         is_top = (at == summary.top_index)[..., None]
         inputs = jnp.where(is_top, 0, inputs) - summary.above_top
         values = contract("gwd,gjd->gwj", attention.value_by_head, inputs)
         values = jnp.concatenate([values, jnp.ones_like(values[:, :1])], axis=1)
-        return Above(
-            old, keys, values, (seen & (old < jnp.finfo(old.dtype).tiny)).any()
-        )
+        old, offset = jnp.where(small, 1, weight), jnp.where(small, log_old, 0)
+        return Above(old, offset, keys, values)
+
+
+def new_weights(
+    old: Float[Array, "*#scores"],
+    offset: Float[Array, "*#scores"],
+    change: Float[Array, "*scores"],
+) -> tuple[Float[Array, "*scores"], Float[Array, "*scores"]]:
+    """New weights of rows whose scores change, and the changes of their weights."""
+    raised, gained = exp_and_expm1(change + offset)
+    # An old weight that is no normal number counts as 0.
+    return old * raised, old * jnp.where(offset < 0, raised, gained)
 
 
 class Sums(NamedTuple):
@@ -123,10 +139,13 @@ class Sums(NamedTuple):
         """Sums with what the weights of a tile move by, and the new weights by head."""
         new, moved = [], []
         for g, change in enumerate(changes):
-            old = jnp.where(valid, slice_tile(above.old[g], at, 0), 0)[:, None]
-            raised, gained = exp_and_expm1(change)
-            new.append(old * raised)
-            gained = jnp.where(here, 0, old * gained)
+            old, offset = (
+                jnp.where(valid, slice_tile(x[g], at, 0), 0)[:, None]
+                for x in (above.old, above.offset)
+            )
+            weight, gained = new_weights(old, offset, change)
+            new.append(weight)
+            gained = jnp.where(here, 0, gained)
             moved.append(product(slice_tile(above.values[g], at, 1), gained))
         return self._replace(moved=self.moved + jnp.stack(moved)), tuple(new)
 
@@ -145,15 +164,14 @@ class Sums(NamedTuple):
         own_value = contract("gwd,id->gwi", maps.value, columns.own)
         change = (columns.query_change * above.keys[:, at].swapaxes(1, 2)).sum(axis=1)
         change = change + (columns.queries * own_key).sum(axis=1)
-        raised, gained = exp_and_expm1(change)
-        old = above.old[:, at]
-        moved = self.moved + (old * gained)[:, None] * above.values[:, :, at]
+        new, gained = new_weights(above.old[:, at], above.offset[:, at], change)
+        moved = self.moved + gained[:, None] * above.values[:, :, at]
         sums = jnp.stack([jnp.stack(x) for x in self.pairs])
         on = (sums[:, :, :hidden] * neurons).sum(axis=1)
         flat = sums[:, :, hidden : hidden + 1] * columns.values
         parts = (
             moved[:, :-1],
-            (old * raised)[:, None] * own_value,
+            new[:, None] * own_value,
             contract("gwf,gfi->gwi", maps.value_hidden, on),
             contract("gwf,gfi->gwi", maps.value_hidden, self.flips),
             contract("ghwv,ghvi->gwi", maps.value_skip, flat),
@@ -166,4 +184,4 @@ class Sums(NamedTuple):
         # Comparisons with a NaN are false.
         kept = (total > 0.5).all(axis=0) & (size * LOSS >= most) & jnp.isfinite(size)
         heads = (result / total[:, None]).reshape(-1, at.shape[0]).T
-        return heads, ~kept | above.underflows
+        return heads, ~kept

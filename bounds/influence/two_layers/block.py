@@ -134,9 +134,7 @@ def _fold(below: Layer, tiles: Tiles, row_tile: int) -> tuple[Sums, Bool[Array, 
     They end with too many flips, and do not begin where many columns are lost already.
     """
     columns, above, n = tiles.columns, tiles.above, tiles.first.store.length
-    hopeless = above.underflows | (
-        columns.lost.mean(dtype=columns.values.dtype) > MOST_LOST
-    )
+    hopeless = columns.lost.mean(dtype=columns.values.dtype) > MOST_LOST
     size = min(row_tile, n)
     within = jnp.arange(size, dtype=jnp.int32)
 

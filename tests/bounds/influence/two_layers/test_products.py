@@ -351,6 +351,11 @@ def clip_weights(log_weight, real=columns.exp):
     return real(jnp.minimum(log_weight, 0))
 
 
+def drop_small_weights(old, offset, change, real=above.new_weights):
+    """New weights of rows, 0 of those whose old weight is no normal number."""
+    return real(jnp.where(offset < 0, 0, old), offset, change)
+
+
 def keep_dominating(first, key_change):
     """No column marked as one that leaves a row little of its weight."""
     return jnp.zeros(first.store.length, bool)
@@ -451,6 +456,43 @@ def take_apart():
     return pose(draw(factors=(5.0, 1.0)))
 
 
+def arrive_from_nothing():
+    """A request in which rows with weights that underflow above get scores near others'.
+
+    The score of a row above falls with the first layer's weight for the symbol 2, which
+    stands once and is replaced.
+    """
+    model = draw(mask="future", position=None, dtype="float32")
+    below, last = (layer.attention for layer in model.layers)
+    one = jnp.eye(model.width, dtype="float32")[0]
+    below = dataclasses.replace(
+        below,
+        query=below.query.at[..., 0].set(0),
+        key=below.key.at[..., 0].set(0),
+        value=below.value.at[..., 0].set(0).at[0, 0].set(one),
+        output=below.output.at[:, 0].set(0).at[0].set(one),
+    )
+    last = dataclasses.replace(
+        last,
+        query=last.query.at[..., 0].set(0).at[:, 0].set(0),
+        query_bias=last.query_bias.at[:, 0].set(1),
+        key=last.key.at[..., 0].set(0).at[:, 0].set(one * last.key_width**0.5),
+        value=last.value.at[..., 0].set(0),
+    )
+    block_ = model.layers[0].feed_forward
+    block_ = dataclasses.replace(
+        block_, w1=block_.w1.at[:, 0].set(0), w2=block_.w2.at[0].set(0)
+    )
+    layers = (
+        dataclasses.replace(model.layers[0], attention=below, feed_forward=block_),
+        dataclasses.replace(model.layers[1], attention=last),
+    )
+    embedding = model.embedding.at[:, 0].set(jnp.asarray([0, 0, -3000], "float32"))
+    model = dataclasses.replace(model, embedding=embedding, layers=layers)
+    tokens = np.where(np.arange(N) == 5, 2, np.arange(N) % 2)
+    return build_request(model, tokens, positions=[5], include_query=True)
+
+
 PLANTED: dict[str, tuple[Any, Any, str, Any]] = {
     "a flip is not corrected": (
         *(lambda: pose(draw()), flips.Flips),
@@ -481,6 +523,10 @@ PLANTED: dict[str, tuple[Any, Any, str, Any]] = {
         *("exp", clip_weights),
     ),
     "a neuron at 0 is called active": (*(stand_at_kinks, flips), *("_bent", lean)),
+    "a row whose weight underflows does not arrive": (
+        *(arrive_from_nothing, above),
+        *("new_weights", drop_small_weights),
+    ),
     "a tile is skipped": (
         *(lambda: pose(draw()), block.Above),
         *("of", staticmethod(skip_a_tile)),
