@@ -298,7 +298,8 @@ class ScanParts(Parts[AskedScan, Scan]):
         assert isinstance(way, Method)
         runs = runs_of(self.rounding)
         if self.layout.reduction.by_target:  # also of a map
-            arrays, ties = run_tables(request, way, runs, report)
+            arrays, last = run_tables(request, way, runs, report)
+            ties = last and last.ties
             magnitude = magnitude_of(request, way)
         else:
             found = compute_values(request, way, runs, report)

@@ -151,11 +151,18 @@ def settle(
     lower, upper, enclosed = ends_of(request, choice.way, found, rounding)
     known = rounding != "none" and _is_known(request, found.values, enclosed)
     error = found.error if isinstance(found, Enclosures) else None
+    reason = choice.reason
+    if found.again:
+        count = len(request.pairs)
+        reason += (
+            f"; by products {found.again} of {count} changes lost digits, and were "
+        )
+        reason += "computed by vectors"
     hypotheses = hypotheses_of(rounding) if known else ()
     stated = {
         "target": request.target,
         "method": choice.way.name,
-        "reason": choice.reason,
+        "reason": reason,
         "rounding": rounding,
         "substitutions": len(request.pairs),
         "ties": met,

@@ -31,7 +31,7 @@ from bounds.influence.moved import (
     requests,
 )
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Enclosures, Found, Ties
+from bounds.influence.result import Enclosures, Found
 from bounds.influence.rounding import block_of, runs_of, top_of
 from bounds.influence.table.layout import Layout
 from bounds.influence.table.reductions import NAMED
@@ -76,19 +76,20 @@ def compute_values(
     # A cell that is the reading of one substitution moves as that reading does. Other
     # reductions mix substitutions: their results are compared from run to run.
     if request.layout is None or request.layout.reduction.by_cell:
-        values, moves, ties = _fill(request, way, runs, progress)
+        values, moves, last = _fill(request, way, runs, progress)
     else:
-        tables, ties = run_tables(request, way, runs, progress)
+        tables, last = run_tables(request, way, runs, progress)
         values, moves = compare(request, tables)
     magnitude = magnitude_of(request, way) if len(request.pairs) else 1.0
-    return Found(values, moves, magnitude, ties)
+    ties, again = (None, 0) if last is None else (last.ties, last.again)
+    return Found(values, moves, magnitude, ties, again=again)
 
 
 def _fill(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None
-) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Ties | None]:
-    """Values and moves in the substitutions' cells, NaN in others, and the ties."""
-    layout, count, ties = request.layout, len(request.pairs), None
+) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Readings | None]:
+    """Values and moves in the substitutions' cells, NaN in others, and the last block."""
+    layout, count, last = request.layout, len(request.pairs), None
     slots = np.arange(count) if layout is None else layout.slots(count)
     axes = (count,) if layout is None else layout.cells.shape
     shape = () if layout is None else layout.shape
@@ -100,20 +101,20 @@ def _fill(
             values, moves = np.full((2, len(values), *shape), np.nan)
         # Substitutions that only fill a block up have no cell.
         there = slots[these] >= 0
-        at, ties = slots[these][there], block.ties  # of all so far
+        at, last = slots[these][there], block
         values[at], moves[at] = block.values[there], block.moves[there]
     values, moves = values.reshape(*axes, *shape), moves.reshape(*axes, *shape)
     if layout is not None and layout.deletes and layout.of_row:
         for table in (values, moves):  # a deleted token's own row is none
             np.moveaxis(table, 2, 1)[layout.diagonal] = np.nan
-    return values, moves, ties
+    return values, moves, last
 
 
 def run_tables(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
-) -> tuple[list[np.ndarray], Ties | None]:
-    """Tables of run 0 and of `runs` runs with moved inputs, and the ties of run 0."""
-    layout, found, ties = request.layout, [], None
+) -> tuple[list[np.ndarray], Readings | None]:
+    """Tables of run 0 and of `runs` runs with moved inputs, and run 0's last block."""
+    layout, found, last = request.layout, [], None
     assert layout is not None
     for run, moved in enumerate(requests(request, runs)):
         # All runs together are one progress: run r of 1 + `runs` begins at its share.
@@ -124,12 +125,12 @@ def run_tables(
         if layout.reduction.by_cell:
             values, _, seen = _fill(moved, way, 0, report)
         else:
-            met: list[Ties | None] = [None]
+            met: list[Readings | None] = [None]
             pieces = functools.partial(_pieces, layout, moved, way, report, met)
             values, seen = layout.reduction.make(layout, pieces), met[0]
         found.append(values)
-        ties = seen if run == 0 else ties
-    return found, ties
+        last = seen if run == 0 else last
+    return found, last
 
 
 def _pieces(
@@ -137,13 +138,13 @@ def _pieces(
     request: InfluenceRequest,
     way: Method,
     progress: Progress,
-    met: list[Ties | None],
+    met: list[Readings | None],
 ) -> Iterator[Any]:
-    """Readings by position; sets `met[0]` to the ties of all blocks so far."""
+    """Readings by position; sets `met[0]` to the last block."""
 
     def values() -> Iterator[np.ndarray]:
         for _, block in _blocks(request, way, 0, progress):
-            met[0] = block.ties
+            met[0] = block
             yield block.values
 
     return layout.pieces(values())

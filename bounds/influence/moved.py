@@ -74,6 +74,7 @@ class Readings:
     values: Float[np.ndarray, "substitutions *scan"]
     moves: Float[np.ndarray, "substitutions *scan"]  # NaN without runs
     ties: Ties | None  # of all blocks so far
+    again: int = 0  # changes that lost digits, of all blocks so far
 
 
 # From a request in run 0 and a run to the same with moved inputs.
@@ -89,7 +90,7 @@ def read_blocks(
     move: Move | None = None,
 ) -> Iterator[Readings]:
     """Yields the values of a request's substitutions and their moves, block by block."""
-    asked = map(blocks, requests(request, runs, move))
+    asked, lost = map(blocks, requests(request, runs, move)), 0
     for base, *again in zip(*asked, strict=True):
         these = slice(done, done + len(base.changes))
         changes, done = np.asarray(base.changes, np.float64), these.stop
@@ -99,7 +100,8 @@ def read_blocks(
             others = [x.changes for x in again]
             each = difference_moves(request, changes, others, request.read)
             moves = farthest(values.shape, each)
-        yield Readings(*_zero_unreached(request, these, values, moves), base.ties)
+        read, lost = _zero_unreached(request, these, values, moves), lost + base.again
+        yield Readings(*read, base.ties, lost)
 
 
 def requests(

@@ -89,6 +89,7 @@ class Block:
     # watched: each row, or all together
     changes: Float[np.ndarray, "substitutions watched classes"]
     ties: Ties | None  # None where no layer is hard
+    again: int = 0  # changes that lost digits and were computed again
 
 
 # Entries from which one in a hundred is not the largest alone.
@@ -156,6 +157,8 @@ class Found:
     moves: Float[np.ndarray, "*axes"]
     magnitude: float  # largest of the numbers that the programs were given
     ties: Ties | None
+    # Changes that lost digits by products of matrices, and were computed by vectors.
+    again: int = dataclasses.field(default=0, kw_only=True)
 
     @classmethod
     def join(cls, parts: Sequence["Found"]) -> "Found":
@@ -166,7 +169,8 @@ class Found:
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("values", "moves")
         )
-        return cls(values, moves, max(part.magnitude for part in parts), ties)
+        magnitude, again = max(x.magnitude for x in parts), sum(x.again for x in parts)
+        return cls(values, moves, magnitude, ties, again=again)
 
     def with_moves(
         self,

@@ -178,7 +178,8 @@ def _run_alike(
             # one may lose digits where another does not.
             whole = dataclasses.replace(again.parts[0], start=0, end=order.size)
             whole = dataclasses.replace(again, parts=(whole,))
-            yield Block(_changes(whole, request, np.arange(start, end)), None)
+            these = np.arange(start, end)
+            yield Block(_changes(whole, request, these), None, these.size)
             continue
         changes = np.concatenate(found)[np.argsort(order)]
         (lost,) = np.nonzero(np.isnan(changes).any(axis=(1, 2)))
@@ -187,7 +188,7 @@ def _run_alike(
             rest = dataclasses.replace(again.parts[0], start=0, end=lost.size)
             rest = dataclasses.replace(again, parts=(rest,))
             changes[lost] = _changes(rest, request, start + lost)
-        yield Block(changes, None)
+        yield Block(changes, None, lost.size)
 
 
 def symbol_changes(request: InfluenceRequest) -> Int[np.ndarray, "substitutions"]:
