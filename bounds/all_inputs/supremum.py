@@ -30,7 +30,6 @@ from bounds.influence.result import Influence, Ties, judge_ties
 from bounds.influence.targets.base import PlainTarget
 from bounds.numbers.kind import ROUNDING, Kind, OfKind, kind_of
 from bounds.numbers.notation import enclosure_label
-from bounds.store.forms import Form, fields, ordered
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_hook, expect_integer
 from jax_models.run.device_memory import PYTHON_STEP, require_operations
@@ -337,20 +336,6 @@ def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
         symbols=[attained.symbol],
         include_query=True,
         ties="ignore" if ties == "warn" else ties,
-    )
-
-
-TIES = fields("gap spread ambiguous row", scores=[(float, None), 2])
-
-
-def found_form(length: int, vocab_size: int) -> Form:
-    """Form (keys and types) of the stored record of a `Found`, a block's result."""
-    symbols = range(vocab_size)
-    return fields(
-        "max max_lower max_upper evaluated",
-        **{"tokens": [symbols, length], "position": (range(length), None)},
-        **{"symbol": (symbols, None), "ties": (TIES, None)},
-        **{"=": ordered("max_lower", "max_upper")},
     )
 
 

@@ -49,7 +49,7 @@ from bounds.cli.start import STORE_NAME
 from bounds.figures.primitives import MAX_SERIES
 from bounds.figures.tables import sweep_figure
 from bounds.store.output import file_sha256, has_package, plain, sha256
-from bounds.store.results import FORMS, MemoryResults, ResultStore, cell_key, read_cells
+from bounds.store.results import MemoryResults, ResultStore, cell_key, read_cells
 from bounds.store.sweep import Cell, run_here
 from bounds.store.table import SWEPT, Table
 from bounds.version import __version__
@@ -153,7 +153,7 @@ def make_cells(specification: Specification) -> list[Cell]:
         config = _config(specification.command, options, hashes)
         work = partial(perform, specification.command, _typed(given), config)
         label = label or specification.command
-        found[cell_key(config)] = Cell(config, label, work, form=FORMS["run"])
+        found[cell_key(config)] = Cell(config, label, work)
     return list(found.values())
 
 

@@ -25,7 +25,6 @@ from bounds.cli.shared.input_source import read_whole
 from bounds.cli.shared.options import option
 from bounds.cli.shared.progress import tell
 from bounds.cli.shared.runner import Exports, Work, model_exports
-from bounds.store.forms import COUNT, each
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows
@@ -86,19 +85,6 @@ class CompileOptions(Computed, Stored):
     )
 
 
-# Of a self-test: of a program, and of a formula.
-PROGRAM_FORM = {
-    **each("all_strings_up_to strings positions mismatches", COUNT),
-    "lengths": [COUNT],
-    "=": lambda found: len(found["lengths"]) > 0,
-}
-FORM = {
-    **PROGRAM_FORM,
-    **{"strings_in_engine": COUNT, "margin_tokens": [COUNT]},
-    **{"margin": float, "margin_string": str, "margin_position": COUNT},
-}
-
-
 def _tell(done: int, total: int, length: int) -> None:
     tell(f"{done} of {total} rounds, n = {length}")
 
@@ -109,7 +95,6 @@ class _Compiled:
     about: dict[str, Any]  # what it is of, for records and keys
     exact_length: int
     test: Callable[[list[tuple[np.ndarray, bool]]], dict[str, Any]]
-    form: dict[str, Any]  # of the test's result
 
 
 def plan(options: CompileOptions) -> Work:
@@ -138,7 +123,7 @@ def plan(options: CompileOptions) -> Work:
         size = len(alphabet), options.self_test, options.seed, most
         return {"self_test": compiled.test(list(strings_to_test(*size)))}
 
-    cell = Cell(config, "self-test", compute, form={"self_test": compiled.form})
+    cell = Cell(config, "self-test", compute)
 
     def finish(store: ResultStore) -> Exports:
         found = found_rows(store, [cell] if options.self_test else [])
@@ -191,7 +176,7 @@ def _of_program(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled
 
     longest = rasp.longest_exact_length(plan, options.dtype)
     about = {"program": text, "alphabet": alphabet}
-    return _Compiled(model, about, longest, test, PROGRAM_FORM)
+    return _Compiled(model, about, longest, test)
 
 
 def _of_formula(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled:
@@ -210,7 +195,7 @@ def _of_formula(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled
     def test(groups: list[tuple[np.ndarray, bool]]) -> dict[str, Any]:
         return run_self_test(model, formula, alphabet, groups, progress=_tell)
 
-    return _Compiled(model, about, exact_length(model), test, FORM)
+    return _Compiled(model, about, exact_length(model), test)
 
 
 def _report(record: dict[str, Any], options: CompileOptions, digest: str) -> str:

@@ -20,7 +20,6 @@ from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.curves.inputs import check_changeable
 from bounds.lemma5.constants import closed_forms, evaluate_closed_forms, read_constants
 from bounds.numbers.notation import column_table, ruled
-from bounds.store.forms import Form, each, fields, only
 from jax_models.run.evaluate import require_readout
 
 
@@ -41,13 +40,6 @@ TABLE = (
 )
 
 
-FORM = fields(
-    *("query hypotheses F_output log10_corrected_own", *(key for _, key in TABLE)),
-    **each("printed_implied printed_tight_implied", bool),
-    **closed_forms.ENDLESS,
-)
-
-
 def plan(options: ConstantsOptions) -> Work:
     """Work that evaluates the closed forms at every length."""
     lengths = options.lengths
@@ -65,10 +57,6 @@ def plan(options: ConstantsOptions) -> Work:
         forms = (evaluate_closed_forms(known, layer=k, **asked) for k in layers)
         return closed_forms.record_rows(list(map(closed_forms.constants_row, forms)))
 
-    def form(n: int) -> Form:
-        one = FORM | {"layer": range(1, depth + 1), "n": only(n)}
-        return {"rows": [one, depth]}
-
     def export(found: list[dict[str, Any]]) -> Exports:
         rows = [row for payload in found for row in closed_forms.read_rows(payload)]
         return Exports({**named, "rows": rows}, _report(rows, depth) + "\n")
@@ -78,7 +66,6 @@ def plan(options: ConstantsOptions) -> Work:
         verb="evaluate",
         key={**asked, "dtype": model.dtype.name, **named},
         compute=compute,
-        form=form,
         export=export,
     ).work(options)
 

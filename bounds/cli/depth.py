@@ -28,7 +28,6 @@ from bounds.restriction.closed_form.routes import (
     least,
     parity_routes,
 )
-from bounds.store.forms import COUNT, each, fields
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows
 from jax_models.arguments import ascii_number
@@ -72,15 +71,6 @@ class DepthOptions(Stored):
     )
 
 
-FORM = {
-    "routes": [
-        {**each("name text", str), "number": dict, "about": fields("parameters source")}
-    ],
-    "least": (COUNT, None),
-    "=": lambda one: one["least"] in (None, *range(len(one["routes"]))),
-}
-
-
 # In place of a language's best route, where none was evaluated.
 NO_ROUTE: dict[str, Any] = {
     **{"name": None, "number": {"impossible_from": None}},
@@ -121,7 +111,7 @@ def plan(options: DepthOptions) -> Work:
     cells = []
     for name, own in asked.items():
         key = {**options.key("num_layers", "num_heads"), "language": name, **own}
-        cells.append(Cell(key, name, partial(compute, name), form=FORM))
+        cells.append(Cell(key, name, partial(compute, name)))
 
     def finish(store: ResultStore) -> Exports:
         every = found_rows(store, cells)

@@ -29,7 +29,6 @@ from bounds.entropy import (
 )
 from bounds.entropy.measure import ENUMERATED
 from bounds.numbers.notation import column_table
-from bounds.store.forms import fields
 from bounds.store.output import file_sha256
 from bounds.store.table import Table
 from jax_models.model.reweight import with_dtype
@@ -90,8 +89,6 @@ COLUMNS = (
     *("model_stderr", "p0", "eps_kind", "floor_kind", "floor_stderr", "log10_eps"),
     *("prefixes", "enumerated"),
 )
-# Of a row without a model.
-LEVELS = fields(*COLUMNS[:7], "p0 eps_kind floor_kind")
 HOW_MEASURED = ("reading", "eps", "num_inputs", "seed")
 
 
@@ -100,7 +97,6 @@ def plan(options: EntropyOptions) -> Work:
     source, language = read_source(options.language, options.p)
     key: dict[str, Any] = {"language": language, "p": options.p}
     compute: Callable[[int], dict[str, Any]] = partial(entropy_levels, source)
-    form = LEVELS
     if options.model is not None:
         model = with_dtype(jm.load(options.model), options.dtype)
         check_predictor(model, source, options.lengths[-1], options.reading)
@@ -108,8 +104,6 @@ def plan(options: EntropyOptions) -> Work:
         key |= {"model_sha256": file_sha256(options.model), "dtype": options.dtype}
         key |= how
         how["closeness"] = how.pop("eps")
-        floor = "floor_r1" if options.reading == "last" else "floor_r2"
-        form = fields(*COLUMNS, **{floor: float})
 
         def measure(n: int) -> dict[str, Any]:
             return measure_entropy(model, source, n, **how).as_row(source)
@@ -121,7 +115,6 @@ def plan(options: EntropyOptions) -> Work:
         verb="measure",
         key=key,
         compute=compute,
-        form=form,
         export=partial(_export, options),
     ).work(options)
 

@@ -5,7 +5,7 @@ proposal is one that computes all in a cheap float type first.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,6 @@ from bounds.influence.result import (
 )
 from bounds.influence.rounding import choose_rounding
 from bounds.influence.targets.table import as_value
-from bounds.store.forms import COUNT, SIZE, Form, fields
 from bounds.store.output import canonical_json, sha256
 from jax_models.arguments import show
 from jax_models.run.mesh import count_devices
@@ -58,18 +57,6 @@ SPARSE_PIECE = 64
 # Arrays over all substitutions of a piece; the first array has no NaN.
 GATHERED = ("values", "moves")
 ENCLOSED = ("lower", "upper", "enclosed", *GATHERED)
-_OF_ALL = fields("max position ambiguous", count=COUNT)
-GATHERED_FORM = {
-    **_OF_ALL,
-    **dict.fromkeys(GATHERED, str),
-    **{"magnitude": SIZE, "ties": (dict, None)},
-}
-ENCLOSED_FORM = {
-    **_OF_ALL,
-    **dict.fromkeys(ENCLOSED, str),
-    **fields("reason", left=[COUNT], levels=[dict], magnitude=SIZE),
-    parts.ERROR: parts.ERROR_FORM,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,19 +162,6 @@ class InfluenceParts(parts.Parts[AskedInfluence, Influence]):
         elif isinstance(choice.way, Proposed) and found.values.size:
             reason = proposal_reason(choice, found)
         return record_found(request, found, reason)
-
-    def form(self, start: int, stop: int) -> Mapping[str, Form]:
-        """Form of the record of the part [start, stop), or of a piece from `start`."""
-
-        def is_whole(found: parts.Record) -> bool:
-            pairs = self.request(start, found.get(parts.REACHED, stop)).pairs
-            return has_numbers(found, len(pairs))
-
-        return {
-            **(ENCLOSED_FORM if self.encloses else GATHERED_FORM),
-            **{"position": (range(start, stop), None), "=": is_whole},
-            f"{parts.REACHED}?": range(start + 1, stop),
-        }
 
     def checkpoint(self, config: parts.Record) -> Path | None:
         """Checkpoint file of a screen or a proposal, named by its key; else None."""
@@ -314,20 +288,6 @@ def record_found(
         "levels": [dataclasses.asdict(level) for level in found.levels],
         parts.ERROR: None if found.error is None else dataclasses.asdict(found.error),
     }
-
-
-def has_numbers(found: parts.Record, count: int) -> bool:
-    """True if a record has valid numbers for each of `count` substitutions."""
-    names = ENCLOSED if ENCLOSED[0] in found else GATHERED
-    try:
-        first, second, *_ = (parts.unpack(found[name], count) for name in names)
-    except ValueError:
-        return False
-    if found["count"] != count or not (np.isfinite(first) & (first >= 0)).all():
-        return False
-    if ENCLOSED[0] not in found:  # moves, where runs were made
-        return bool((np.isnan(second) | (second >= 0)).all())
-    return bool((first <= second).all())
 
 
 def read_found(found: parts.Record) -> Found:

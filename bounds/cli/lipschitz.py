@@ -27,7 +27,6 @@ from bounds.lemma5.lipschitz.curve import (
     measure_lipschitz,
 )
 from bounds.lemma5.lipschitz.searches import Effort
-from bounds.store.forms import SIZE, each, fields
 from bounds.store.table import Table
 
 
@@ -59,11 +58,6 @@ COLUMNS = (
 )
 BOUNDS = tuple(f"{kind}_{x}" for kind in ("log10", "looseness") for x in NAMES)
 CONFIDENCE = 0.95
-FORM = fields(
-    *("notes", *(name for name in COLUMNS[:-1] if name != "seed"), "ball?"),
-    *(f"{name}?" for name in BOUNDS),
-    **each("estimate substitution", SIZE),
-)
 
 
 def plan(options: LipschitzOptions) -> Work:
@@ -88,7 +82,6 @@ def plan(options: LipschitzOptions) -> Work:
         verb="estimate",
         key=lambda n: {**subject.config(n), **key},
         compute=compute,
-        form=FORM,
         export=partial(_export, subject),
         named=subject.named,
     ).work(options)

@@ -35,7 +35,6 @@ from bounds.influence.method import Done, Rounding
 from bounds.influence.result import Found, MeasuredError
 from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.rounding.ranked import measure_error
-from bounds.store.forms import COUNT, Form, fields
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, obtain
 from bounds.version import __version__
@@ -52,8 +51,6 @@ Report = Callable[[int, int], None]  # of what is done, of all
 Result = TypeVar("Result")
 Of = TypeVar("Of", bound="Asked")
 ERROR = "measured_error"
-_ERROR = "substitutions entries median percentile_99 reference"
-ERROR_FORM = (fields(_ERROR, max=(float, None)), None)
 # Columns that every cell needs, for one that is no block of positions.
 _NO_BLOCK = {"position": None, "ambiguous": False, "uncertified": 0}
 
@@ -66,8 +63,7 @@ def error_cell(last: Record, whole: InfluenceRequest) -> Cell:
         error = measure_error(whole)
         return {**_NO_BLOCK, ERROR: error and dataclasses.asdict(error)}
 
-    form = fields(*_NO_BLOCK, position=None, measured_error=ERROR_FORM)
-    return Cell(config, "measured error", compute, form=form)
+    return Cell(config, "measured error", compute)
 
 
 def read_error(found: Record) -> MeasuredError | None:
@@ -176,10 +172,6 @@ class Parts(abc.ABC, Generic[Of, Result]):
     @abc.abstractmethod
     def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
         """Record of a part, or of a piece of one; `cell` is the key."""
-
-    @abc.abstractmethod
-    def form(self, start: int, stop: int) -> Mapping[str, Form]:
-        """Form of the record of a part that ends at `stop`, or of a piece from `start`."""
 
     @property
     @abc.abstractmethod
@@ -307,7 +299,7 @@ class Parts(abc.ABC, Generic[Of, Result]):
                 self.progress.advance(label, end - start - reported)
             return piece
 
-        return Cell(config, label, compute, form=self.form(start, stop))
+        return Cell(config, label, compute)
 
     def piece(self, start: int, most: int, earlier: Sequence[Record] = ()) -> Cell:
         """Cell of a piece of about `most` positions; the rest has at least `least()`."""
@@ -335,9 +327,7 @@ class Parts(abc.ABC, Generic[Of, Result]):
 
         count = len(self.positions)
         config = {**self.key, "start": count, "stop": count, "part": "top"}
-        rows = range(2**63 if values is None else len(values))
-        form = {"rows": [rows], "shape": [COUNT], "moves": str}
-        return Cell(config, "the largest again, moved", compute, form=form)
+        return Cell(config, "the largest again, moved", compute)
 
 
 def add_top(found: Found, top: Record | None) -> Found:
@@ -430,7 +420,7 @@ def compute_parts(
     start, most, seconds = 0, 0, 0.0
     while start < count:
         cell = parts.cell(start)
-        piece = None if fresh else store.find(cell.config, cell.form)
+        piece = None if fresh else store.find(cell.config)
         if piece is not None:
             end = piece.get(REACHED, cell.config["stop"])
             if parts.progress is not None:
@@ -450,11 +440,11 @@ def compute_parts(
 
     def also(cell: Cell) -> Record:
         nonlocal seconds
-        missing = fresh or store.find(cell.config, cell.form) is None
+        missing = fresh or store.find(cell.config) is None
         if devices.agree([cell], [missing])[0]:
             _keep(store, parts, cell, fresh)
         seconds += store.seconds(cell.config)
-        return store.find(cell.config, cell.form) or {}
+        return store.find(cell.config) or {}
 
     top = also(parts.top(parts.values(found))) if parts.moves_top else None
     error = [read_error(also(cell)) for cell in parts.error_cells()]

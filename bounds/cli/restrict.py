@@ -37,7 +37,6 @@ from bounds.restriction.counterexample import NAMES
 from bounds.restriction.record import (
     describe_restriction,
     outline_restriction,
-    part_form,
     read_closed,
     record_closed,
     restriction_row,
@@ -111,11 +110,10 @@ def plan(options: RestrictOptions) -> Work | None:
 
     def look(store: ResultStore, **more: Any) -> tuple[Restriction, float]:
         earlier = []  # seconds that parts took which an earlier run finished
-        form = part_form(options.length, model.vocab_size)
 
         def remember(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
             config_of = {**config, "part": name}
-            cell = Cell(config_of, name, lambda: record_closed(work()), form=form)
+            cell = Cell(config_of, name, lambda: record_closed(work()))
             if not options.fresh:
                 earlier.append(store.seconds(config_of))
             return read_closed(obtain(store, cell, fresh=options.fresh))

@@ -49,7 +49,6 @@ from bounds.influence.table.reductions import Reduce, Table, require_table
 from bounds.influence.table.result import Scan
 from bounds.influence.targets.base import is_count
 from bounds.recipes.question import Recipe
-from bounds.store.forms import COUNT, SIZE, Form
 from bounds.store.output import canonical_json, sha256
 from jax_models.arguments import show
 
@@ -315,14 +314,6 @@ class ScanParts(Parts[AskedScan, Scan]):
             "arrays": [pack(array) for array in arrays],
         }
 
-    def form(self, start: int, stop: int) -> Mapping[str, Form]:
-        """Form of the record of the part [start, stop)."""
-        return {
-            **{"ambiguous": bool, "shape": [COUNT], "magnitude": SIZE},
-            "arrays": [str],
-            "=": lambda found: self._is_part(start, stop, found),
-        }
-
     @property
     def moves_top(self) -> bool:
         """True if the largest cells are recomputed with moved inputs at the end."""
@@ -331,28 +322,6 @@ class ScanParts(Parts[AskedScan, Scan]):
     def values(self, found: Sequence[Record]) -> Float[np.ndarray, "rows *axes"]:
         """Values of all cells, from all parts' records in order."""
         return np.concatenate([_arrays(one)[0] for one in found])
-
-    def _is_part(self, start: int, stop: int, found: Mapping[str, Any]) -> bool:
-        """True if the record has a part's shape, and numbers at all substitutions."""
-        layout = self.request(start, stop).layout
-        assert layout is not None
-        cells, shape = layout.cells, (*layout.cells.shape, *layout.shape)
-        last = tuple(range(2, len(shape)))
-        there = np.broadcast_to(np.expand_dims(cells >= 0, last), shape)
-        if layout.deletes and layout.of_row:
-            there = there & ~np.expand_dims(layout.diagonal, (1, *last[1:]))
-        if not layout.reduction.by_cell:
-            there = there.any(axis=1)
-        signed, runs = self.layout.reduction.by_target, runs_of(self.rounding)
-        count = 1 + runs if signed else 2
-        if tuple(found["shape"]) != there.shape or len(found["arrays"]) != count:
-            return False
-        try:
-            arrays = _arrays(found)
-        except ValueError:
-            return False
-        whole = arrays if signed else arrays[:1]  # moves may be of no run
-        return all((np.isfinite(array) == there).all() for array in whole)
 
     def result(
         self, found: Sequence[Record], top: Record | None, error: MeasuredError | None

@@ -33,7 +33,6 @@ from bounds.curves.decay import exponent_interval
 from bounds.curves.inputs import sampled_inputs
 from bounds.influence.method import Run
 from bounds.numbers.notation import column_table, parse_bytes, ruled
-from bounds.store.forms import COUNT, SIZE, each, fields, ordered
 from jax_models.model.transformer import encode_positions
 
 
@@ -61,13 +60,6 @@ class SensitivityOptions(Lengths, Weighted, Model, Query, Ties, Memory, Stored, 
 COLUMNS = (
     *("n", "positions", "mean", "lower", "upper", "interval_lower", "interval_upper"),
     *("inputs", "undecided", "kind"),
-)
-FORM = fields(
-    *("n", "inputs", "kind"),
-    **each("positions undecided", COUNT),
-    **each("mean lower upper", SIZE),
-    **each("interval_lower interval_upper", (SIZE, None)),
-    **{"=": ordered("lower", "upper")},
 )
 # Header and key of the columns that are printed.
 SHOWN = (
@@ -128,7 +120,6 @@ def plan(options: SensitivityOptions) -> Work:
         key=options.key("dtype")
         | {**how, **named, "target": target_key(target or "decision")},
         compute=compute,
-        form=FORM,
         export=export,
         named=named,
     ).work(options)

@@ -28,7 +28,6 @@ from bounds.numbers.notation import column_table, ruled
 from bounds.simulation.compute import BUDGET, COLUMNS, SimulationCurve, simulate
 from bounds.simulation.paper_shape import check_simulable
 from bounds.simulation.result import Simulation
-from bounds.store.forms import SIZE, each, fields
 from bounds.store.table import Table
 
 
@@ -80,15 +79,6 @@ SHOWN = (
     *(("tau, certificate", "tau_certificate"), ("error there", "error_certificate")),
     *(("certified", "bound_certificate"), ("error is the largest of", "measured_on")),
     *(("tau, --at", "tau_at"), ("certified there", "bound_at")),
-)
-SWEPT = "temperatures errors bounds"
-_AT = ("tau_at", "bound_at")
-FORM = fields(
-    *(f"{name}?" if name in _AT else name for name in COLUMNS),
-    "notes",
-    **each("gap tau_formula tau_certificate error_certificate", (SIZE, None)),
-    **each(SWEPT, [SIZE]),
-    **{"=": lambda row: len({len(row[name]) for name in SWEPT.split()}) == 1},
 )
 
 
@@ -143,7 +133,6 @@ def plan(options: SimulateOptions) -> Work:
         verb="simulate",
         key=lambda n: {**subject.config(n), **asked},
         compute=compute,
-        form=FORM,
         export=partial(_export, subject),
         named=subject.named,
     ).work(options)

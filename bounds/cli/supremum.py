@@ -23,7 +23,6 @@ from bounds.all_inputs.supremum import (
     choose_plan,
     conclude,
     describe_supremum,
-    found_form,
     read_found,
     record_found,
     run_block,
@@ -82,13 +81,12 @@ def plan(options: SupremumOptions) -> Work:
         **symbols,
         **named,
     }
-    form = found_form(inputs.length, model.vocab_size)
 
     def compute(block: int) -> dict[str, Any]:
         return record_found(run_block(way, block, key["ties"]))
 
     cells = [
-        Cell({**key, "block": k}, f"block {k}", partial(compute, k), form=form)
+        Cell({**key, "block": k}, f"block {k}", partial(compute, k))
         for k in range(way.num_blocks)
     ]
 

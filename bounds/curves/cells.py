@@ -18,7 +18,6 @@ from jaxtyping import Int
 
 from bounds.curves.columns import CURVE_BOUNDS, REASON, CurveBound
 from bounds.curves.measurement import (
-    FORM,
     Subject,
     block_columns,
     measure,
@@ -27,7 +26,6 @@ from bounds.curves.measurement import (
 )
 from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.method import Screen
-from bounds.store.forms import fields, only
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell
 from bounds.version import __version__
@@ -55,7 +53,7 @@ class CurveCells:
         """Returns a row for each longer length with a bound in the store that applies."""
         rows: dict[int, dict[str, Any]] = {}
         for (name, n), cell in self.beyond.items():
-            found = store.find(cell.config, cell.form)
+            found = store.find(cell.config)
             # Longer lengths are no input of the user: one that the model cannot have is
             # left out without a message.
             if found is not None and found[REASON] is None:
@@ -68,13 +66,13 @@ class CurveCells:
         """Returns stored measurements with their bounds, and why other bounds fail."""
         rows, reasons = [], {}
         for cell in self.measurements:
-            row = store.find(cell.config, cell.form)
+            row = store.find(cell.config)
             if row is None:
                 continue
             for name, kind in CURVE_BOUNDS.items():
                 index = row["input"] if kind.per_input else 0
                 beside = self.beside.get((name, row["n"], index))
-                columns = beside and store.find(beside.config, beside.form)
+                columns = beside and store.find(beside.config)
                 if columns is None:
                     continue
                 row |= {column.name: columns[column.name] for column in kind.columns}
@@ -150,8 +148,7 @@ def _measurement(
         return {**row, **found}
 
     name = f"{subject.label}, n = {len(tokens)}, input {index}"
-    own = {"n": only(len(tokens)), "input": only(index)}
-    return Cell(config, name, compute, kept, FORM | own)
+    return Cell(config, name, compute, kept)
 
 
 def _bound(
@@ -179,9 +176,7 @@ def _bound(
 
     where = f", input {index}" if kind.per_input else ""
     name = f"{kind.name}, {subject.label}, n = {len(tokens)}{where}"
-    # Any bound may be missing, with its reason.
-    form = fields(REASON) | dict.fromkeys(kind.missing, (float, None))
-    return Cell(config, name, compute, form=form)
+    return Cell(config, name, compute)
 
 
 def _shared(subject: Subject) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from bounds.influence.method import Run, Way
 from bounds.influence.request import InfluenceRequest
 from bounds.numbers.notation import parse_temperature, temperature_label
 from bounds.rounding.precision import Precision
-from bounds.store.forms import fields, ordered
 from bounds.store.output import sha256
 from jax_models.errors import InputError
 from jax_models.format.pieces import decode_temperature, encode_temperature
@@ -43,10 +42,6 @@ ROW = (
     "exact",
     "kind",
     "ambiguous",
-)
-FORM = fields(
-    *(*ROW, "input", "weighting"),
-    **{"=": ordered("influence_lower", "influence_upper")},
 )
 
 Variant = tuple[str | None, str | None]  # weighting and temperature; None: the model's

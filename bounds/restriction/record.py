@@ -21,7 +21,6 @@ from bounds.restriction.analysis import (
 )
 from bounds.restriction.restriction import Restriction
 from bounds.restriction.search import ClosedInput, Stage
-from bounds.store.forms import Form
 
 # Every language has its bits at the tokens 0 and 1.
 SYMBOLS = (0, 1)
@@ -35,13 +34,6 @@ STAGES = {
     "reverse pass": "fixed bits that are not needed are freed again",
 }
 LEGIBLE = 24  # positions between which lines can be read
-
-
-def part_form(length: int, num_symbols: int) -> Form:
-    """Form of the records that `record_closed` makes."""
-    rho = [range(FREE, num_symbols), length]
-    stage = {"name": str, "rho": rho, "seconds": float}
-    return {"rho": rho, "method": str, "stages": [stage]}
 
 
 def record_closed(found: ClosedInput) -> dict[str, Any]:

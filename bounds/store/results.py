@@ -8,16 +8,16 @@ way. One client at a time writes; others may read.
 import contextlib
 import datetime
 import functools
+import json
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bounds.store import file
 from bounds.store.file import StoreBusyError, StoreError
-from bounds.store.forms import COUNT, Form, decode, each, is_row
 from bounds.store.output import canonical_json, sha256
 from bounds.store.provenance import Provenance, provenance
 from bounds.store.table import Table, sweep_table
@@ -35,16 +35,6 @@ __all__ = [
 
 # The configuration of the one row that is no cell: what the store's sweep consists of.
 SWEEP = {"command": "batch", "cell": "sweep"}
-# Forms of payloads by the kind of cell: the row of a sweep, and the runs that it sweeps.
-FORMS = {
-    "sweep": {"keys": [str], "swept": [str]},
-    "run": {
-        "rows": [dict],
-        "=": lambda found: found["rows"] and all(map(is_row, found["rows"])),
-        "peak_bytes": (COUNT, None),
-        **each("cpu_seconds? compile_seconds?", float),  # of earlier versions
-    },
-}
 
 
 class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
@@ -77,13 +67,10 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
         """Close the file and release the lock; a second call does nothing."""
         self._opened.close()
 
-    def find(
-        self, config: Mapping[str, Any], form: Form = dict
-    ) -> dict[str, Any] | None:
-        """Result of a finished cell, or None; a `StoreError` if it has not the form."""
+    def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Result of a finished cell, or None; a `StoreError` if it is no JSON object."""
         found = self._find("payload", config)
-        key = cell_key(config)
-        return None if found is None else _decode(self.path, key, found, form)
+        return None if found is None else _decode(self.path, cell_key(config), found)
 
     def seconds(self, config: Mapping[str, Any]) -> float:
         """Returns the wall time of a finished cell in seconds, or 0 without one."""
@@ -214,7 +201,7 @@ def _results(connection: sqlite3.Connection, path: Path) -> Table:
     sweep = connection.execute(query, [cell_key(SWEEP)]).fetchone()
     if sweep is None:
         return _read_rows(connection, path)
-    told = _decode(path, cell_key(SWEEP), sweep[0], FORMS["sweep"])
+    told = _decode(path, cell_key(SWEEP), sweep[0])
     return sweep_table(_read_rows(connection, path, told["keys"]), **told)
 
 
@@ -233,7 +220,7 @@ def _read_file(
         # SQLite keeps its shared memory beside the file; where it cannot, the file
         # must be declared constant, which it is when no log waits to be merged.
         address += "&immutable=1"
-    with file.explained(path):
+    with file.explained(path), refuse_other_rows(path):
         with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
             # The run may have been killed before it made the table.
             return read(connection, path) if file.check(connection, path) else Table(())
@@ -257,23 +244,37 @@ def _read_rows(
 def _flat(cell: dict[str, Any], path: Path) -> dict[str, Any]:
     """Returns a cell's row, JSON columns spread out; a result's equal names are dropped."""
     config, versions = (
-        _decode(path, cell["key"], cell.pop(name), dict)
-        for name in ("config", "versions")
+        _decode(path, cell["key"], cell.pop(name)) for name in ("config", "versions")
     )
-    form = FORMS.get(str(config.get("cell")), dict)
     payload = cell.pop("payload")
-    found = {} if payload is None else _decode(path, cell["key"], payload, form)
+    found = {} if payload is None else _decode(path, cell["key"], payload)
     row = cell | {f"config.{name}": value for name, value in config.items()}
     row |= {f"versions.{name}": value for name, value in versions.items()}
     return {**row, **found, **row}
 
 
-def _decode(path: Path, key: str, text: str, form: Form) -> Any:
-    """Value of a JSON text in a row; StoreError for text of another form."""
+def _decode(path: Path, key: str, text: str) -> dict[str, Any]:
+    """Object of a JSON text in a row; StoreError for other text."""
+    with contextlib.suppress(ValueError, RecursionError):
+        if isinstance(found := json.loads(text), dict):
+            return found
+    raise _damaged(path, f"row {show(key)}", f"{show(text)} is no JSON object")
+
+
+@contextlib.contextmanager
+def refuse_other_rows(path: Path) -> Iterator[None]:
+    """Turn errors over stored rows that lack a key or value into a `StoreError`."""
     try:
-        return decode(text, form)
-    except ValueError as error:
-        raise StoreError(
-            f"{path}: row {show(key)} of the store is damaged ({error}); run its command "
-            "with --fresh to compute it again, or choose another --out"
-        ) from error
+        yield
+    except (LookupError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise _damaged(path, "a row", what) from error
+
+
+def _damaged(path: Path, row: str, why: str) -> StoreError:
+    return StoreError(
+        f"{path}: {row} of the store is damaged ({why}); run its command with --fresh to "
+        "compute it again, or choose another --out"
+    )

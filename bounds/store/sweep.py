@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bounds.store.forms import Form
 from bounds.store.provenance import Provenance
 from bounds.store.results import ResultStore
 from jax_models.errors import InputError
@@ -21,7 +20,6 @@ class Cell:
     label: str  # for progress and messages
     compute: Callable[[], Mapping[str, Any]]  # returns the result to record
     checkpoint: Path | None = None  # deleted once the result is recorded
-    form: Form = dict  # of the result; a row of another form is refused
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +35,7 @@ def missing_cells(
 ) -> list[Cell]:
     """Returns the cells without a result; if `fresh` all, with checkpoints deleted."""
     if not fresh:
-        return [x for x in cells if store.find(x.config, x.form) is None]
+        return [x for x in cells if store.find(x.config) is None]
     for cell in (missing := list(cells)):
         _forget(cell.checkpoint)
     return missing
@@ -95,7 +93,7 @@ def obtain(store: ResultStore, cell: Cell, *, fresh: bool) -> dict[str, Any]:
     """Result of a cell, computed where there is none or if `fresh`."""
     for failure in run_cells(store, missing_cells(store, [cell], fresh=fresh)):
         raise InputError(failure.message)
-    return store.find(cell.config, cell.form) or {}
+    return store.find(cell.config) or {}
 
 
 def _forget(checkpoint: Path | None) -> None:
@@ -112,5 +110,5 @@ def finish_cells(store: ResultStore, cells: Sequence[Cell]) -> None:
 
 def found_rows(store: ResultStore, cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """Returns the stored results of the finished cells, in the order of `cells`."""
-    found = (store.find(cell.config, cell.form) for cell in cells)
+    found = (store.find(cell.config) for cell in cells)
     return [row for row in found if row is not None]

@@ -26,9 +26,8 @@ from bounds.cli.start import STORE_NAME
 from bounds.store import output as files
 from bounds.store import sweep
 from bounds.store.file import lock
-from bounds.store.forms import Form, only
 from bounds.store.provenance import provenance
-from bounds.store.results import MemoryResults, ResultStore
+from bounds.store.results import MemoryResults, ResultStore, refuse_other_rows
 from jax_models.arguments import CONFIG_BYTES, read_file, show
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
@@ -269,9 +268,11 @@ def run_work(options: Any, work: Work) -> None:
     if work.lead is not None and not work.lead():
         return
     output, cells = Output(options, options.out), [*work.cells, *work.beyond]
-    failures, left = [], 0
+    path, failures, left = output.path(STORE_NAME), [], 0
+    # Of results that this run makes itself, an error over them is one of the program.
+    holds_others = path.exists() and not options.fresh
     with (
-        ResultStore(output.path(STORE_NAME), fresh=options.fresh)
+        ResultStore(path, fresh=options.fresh)
         if cells or work.is_kept
         else MemoryResults()
     ) as opened:
@@ -281,21 +282,21 @@ def run_work(options: Any, work: Work) -> None:
             work.begin(opened)
         if cells:
             failures, left = _run_cells(output, work, cells, opened)
-        some = work.keeps_failures or len(failures) < max(1, len(cells))
-        found = work.finish(opened) if some else None
-    if found is not None:
         told: dict[str, Any] = {}
         if cells and not work.is_whole:
             told["failures"] = list(map(vars, failures))
         if work.keeps_failures:
             told["left"] = left
-        _export(output, found, told)
-        if found.ties:
-            print(
-                f"warning: in {found.ties} results rounding decided a hard-attention "
-                "winner; they are marked as ambiguous",
-                file=sys.stderr,
-            )
+        if work.keeps_failures or len(failures) < max(1, len(cells)):
+            with refuse_other_rows(path) if holds_others else contextlib.nullcontext():
+                found = work.finish(opened)
+                _export(output, found, told)
+            if found.ties:
+                print(
+                    f"warning: in {found.ties} results rounding decided a hard-attention "
+                    "winner; they are marked as ambiguous",
+                    file=sys.stderr,
+                )
     if left:
         print(
             f"stopped after --max_seconds={options.max_seconds:g}: {left} "
@@ -405,7 +406,6 @@ class LengthSweep:
     # Everything that a result depends on beside its length, or that of a length.
     key: Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
     compute: Callable[[int], Mapping[str, Any]]  # result of a length
-    form: Mapping[str, Form] | Callable[[int], Form]
     export: Callable[[Rows], Exports]
     named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -423,10 +423,8 @@ class LengthSweep:
 
     def _cell(self, options: groups.Lengths, n: int) -> sweep.Cell:
         depends = self.key(n) if callable(self.key) else self.key
-        form = self.form
-        form = form(n) if callable(form) else {**form, "n": only(n)}
         config = {**options.key(), "n": n, **depends}
-        return sweep.Cell(config, f"n = {n}", partial(self.compute, n), form=form)
+        return sweep.Cell(config, f"n = {n}", partial(self.compute, n))
 
 
 def describe_lengths(lengths: Sequence[int]) -> str:

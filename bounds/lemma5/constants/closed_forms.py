@@ -32,7 +32,6 @@ from bounds.lemma5.closed_form import (
 from bounds.lemma5.constants.model_constants import ModelConstants, read_constants
 from bounds.numbers.bound import Bound, Claim
 from bounds.numbers.interval import interval, log, log_upper, upper
-from bounds.store.forms import Form, each
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_length
 from jax_models.format.model_check import check_model
@@ -350,17 +349,6 @@ def _through(last: OutputMap | None, found: AnyForm, capped: bool = False) -> An
         last.after(x, row, capped) for x, row in zip(both, "ji", strict=True)
     )
     return dataclasses.replace(found, others=others, own=own)
-
-
-# Form of the names of infinite entries in a record, which has null for them.
-ENDLESS: dict[str, Form] = {
-    "endless": each("inf -inf", [str]),
-    "=": lambda row: all(
-        row.get(name, name) is None
-        for names in row["endless"].values()
-        for name in names
-    ),
-}
 
 
 def constants_row(forms: ClosedForms) -> dict[str, Any]:

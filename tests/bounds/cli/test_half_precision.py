@@ -88,4 +88,4 @@ def test_an_error_comes_back_from_a_store_as_it_was(monkeypatch):
     cell = error_cell({"command": "influence", "start": 0, "stop": 4}, None)
     store = MemoryResults()
     assert not run_cells(store, [cell])
-    assert read_error(store.find(cell.config, cell.form)) == error
+    assert read_error(store.find(cell.config)) == error

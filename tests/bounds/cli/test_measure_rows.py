@@ -18,8 +18,8 @@ class Found(MemoryResults):
     def __init__(self, store):
         self.store = store
 
-    def find(self, config, form=dict):
-        return self.store.find(config, form)
+    def find(self, config):
+        return self.store.find(config)
 
     def seconds(self, config):
         return self.store.seconds(config)

@@ -1,0 +1,169 @@
+"""A damaged store: rows that are no JSON or lack keys, columns of other types, old schemas.
+
+Each command that keeps results runs once, and the same command reads them; then one row is
+damaged: the command ends as it would, or with one line that names the file.
+"""
+
+import contextlib
+import json
+import shutil
+import sqlite3
+
+import pytest
+
+from bounds.cli.shared.runner import RECORDS
+from bounds.store.file import SCHEMA_VERSION
+from bounds.store.results import ResultStore, StoreError, read_store
+from tests.bounds.cli.outputs import RUNS, read_json
+
+STORE = "out/results.sqlite"
+NO_OBJECTS = ["{", "", "null", "[]", '"text"', "\0", "[" * 9999, "9" * 5000]
+MOST_KEYS = 2  # of a row, that are left out one by one
+
+
+def statements(*listed):
+    """Changes the store behind its program's back; returns what the last one finds."""
+    with contextlib.closing(sqlite3.connect(STORE, isolation_level=None)) as store:
+        return [store.execute(*one).fetchall() for one in listed][-1]
+
+
+def damage(key, text):
+    """Puts a copy of a command's store in place, with another text as one row's result."""
+    shutil.rmtree("out", ignore_errors=True)
+    shutil.copytree("own", "out")
+    statements(("UPDATE cells SET payload = ? WHERE key = ?", [text, key]))
+
+
+def lacking(row):
+    """Copies of a row without one of its keys, or of those of the first in a list of rows."""
+    for name in list(row)[:MOST_KEYS]:
+        yield {key: value for key, value in row.items() if key != name}
+    match row:
+        case {"rows": [dict() as one, *others]}:
+            yield from ({**row, "rows": [other, *others]} for other in lacking(one))
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_a_damaged_row_is_one_line_or_a_result(run, command, monkeypatch):
+    assert run(command, *RUNS[command], "--out=own").code == 0
+    record = f"own/{RECORDS.get(command, f'{command}.json')}"
+    first = read_json(record)
+    with monkeypatch.context() as patch:
+        again = lambda _: pytest.fail("computed again")
+        patch.setattr("bounds.store.sweep.compute", again)
+        assert run(command, *RUNS[command], "--out=own").code == 0
+    assert first | {"seconds": 0} == read_json(record) | {"seconds": 0}
+    with contextlib.closing(sqlite3.connect("own/results.sqlite")) as store:
+        key, text = store.execute("SELECT key, payload FROM cells").fetchone()
+    row = json.loads(text)
+    for other in (*NO_OBJECTS[:2], *map(json.dumps, ({}, *lacking(row)))):
+        damage(key, other)
+        ended = run(command, *RUNS[command], "--out=out")
+        if ended.code:
+            ended.assert_refused(f"{STORE}: ")
+            assert "row" in ended.err, other
+            assert "of the store is damaged (" in ended.err, other
+            assert "--fresh" in ended.err, other
+        with contextlib.suppress(StoreError):
+            read_store(STORE)
+        assert ended.code or other not in NO_OBJECTS
+    damage(key, "{")
+    assert run(command, *RUNS[command], "--out=out", "--fresh").code == 0
+
+
+@pytest.mark.parametrize("text", NO_OBJECTS)
+def test_a_result_that_is_no_object_is_named_with_its_row(run, text):
+    assert run("entropy", *RUNS["entropy"], "--out=own").code == 0
+    with contextlib.closing(sqlite3.connect("own/results.sqlite")) as store:
+        (key,) = store.execute("SELECT key FROM cells").fetchone()
+    damage(key, text)
+    ended = run("entropy", *RUNS["entropy"], "--out=out")
+    ended.assert_refused(f"{STORE}: row '{key}' of the store is damaged (")
+    assert "is no JSON object" in ended.err
+    with pytest.raises(StoreError, match="is no JSON object"):
+        read_store(STORE)
+
+
+def test_a_row_without_a_key_that_is_read_is_one_line(run):
+    assert run("entropy", *RUNS["entropy"], "--out=own").code == 0
+    with contextlib.closing(sqlite3.connect("own/results.sqlite")) as store:
+        key, text = store.execute("SELECT key, payload FROM cells").fetchone()
+    row = json.loads(text)
+    del row["n"]
+    damage(key, json.dumps(row))
+    ended = run("entropy", *RUNS["entropy"], "--out=out")
+    ended.assert_refused(f"{STORE}: a row of the store is damaged (KeyError: 'n'); run")
+    assert run("entropy", *RUNS["entropy"], "--out=out", "--fresh").code == 0
+
+
+def test_an_error_over_results_of_the_run_itself_is_no_damage(run, monkeypatch):
+    def export(*_):
+        raise KeyError("a mistake of the program")
+
+    monkeypatch.setattr("bounds.cli.entropy._export", export)
+    with pytest.raises(KeyError, match="a mistake"):
+        run("entropy", *RUNS["entropy"], "--out=new")
+
+
+TRIGGER = (
+    "CREATE TRIGGER forget AFTER INSERT ON cells BEGIN DELETE FROM cells "
+    "WHERE key = new.key; END"
+)
+
+
+COLUMNS = {
+    "seconds": [9e999, -1.5, "soon"],
+    "payload": [None, b"\xff\x00", b"{}"],
+    "message": ["none"],
+    "device": [b"cpu"],
+    "status": ["gone", "failed"],
+    "seed": [1.5, "one"],
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_value_of_another_type_than_its_columns_is_refused(run, column):
+    assert run("entropy", *RUNS["entropy"], "--out=own").code == 0
+    for value in COLUMNS[column]:
+        shutil.rmtree("out", ignore_errors=True)
+        shutil.copytree("own", "out")
+        statements((f"UPDATE cells SET {column} = ?", [value]))
+        ended = run("entropy", *RUNS["entropy"], "--out=out")
+        ended.assert_refused(f"{STORE}: the store is damaged (row '")
+        with pytest.raises(StoreError, match="has values of other types"):
+            read_store(STORE)
+
+
+def test_text_that_is_none_and_a_huge_value_are_one_line_each(run, monkeypatch):
+    arguments = [*RUNS["entropy"], "--out=out"]
+    assert run("entropy", *arguments).code == 0
+    statements(("UPDATE cells SET payload = CAST(x'ff22' AS TEXT)",))
+    run("entropy", *arguments).assert_refused("is no JSON object")
+    monkeypatch.setattr("bounds.store.file.MOST_BYTES", 2**16)
+    huge = "UPDATE cells SET payload = CAST(zeroblob(?) AS TEXT)"
+    statements((huge, [2**16 + 1]))
+    run("entropy", *arguments).assert_refused(f"{STORE}: the store is damaged")
+
+
+def test_a_row_that_is_not_kept_as_it_is_written_is_noticed(run):
+    assert run("entropy", *RUNS["entropy"], "--out=out").code == 0
+    with ResultStore(STORE) as store:
+        statements((TRIGGER,))
+        with pytest.raises(StoreError, match="was not kept as it was written"):
+            store.record({"command": "entropy", "n": 3}, {"n": 3}, 0.5)
+
+
+def test_a_store_of_an_earlier_schema_is_refused_until_it_is_begun_anew(run):
+    for command in ("entropy", "batch"):
+        arguments = [*RUNS[command], "--out=out"]
+        assert run(command, *arguments).code == 0
+        statements((f"PRAGMA user_version = {SCHEMA_VERSION - 1}",))
+        for more in ([], ["--dry_run"] if command == "batch" else []):
+            ended = run(command, *arguments, *more)
+            ended.assert_refused(f"{STORE}: a store of schema {SCHEMA_VERSION - 1}, ")
+            assert (
+                f"has schema {SCHEMA_VERSION}; begin it anew with --fresh" in ended.err
+            )
+        assert run(command, *arguments, "--fresh").code == 0
+        assert run(command, *arguments).code == 0
+        shutil.rmtree("out")
