@@ -131,21 +131,12 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
             "seconds": float(seconds),
             "finished": datetime.datetime.now(datetime.UTC).isoformat(),
         }
-        marks = ", ".join("?" * len(file.COLUMNS))
+        values = ", ".join(f":{name}" for name in row)
         with file.explained(self.path):
             # A single statement is its own transaction.
             self._connection.execute(
-                f"INSERT OR REPLACE INTO cells ({', '.join(file.COLUMNS)}) VALUES ({marks})",
-                [row[name] for name in file.COLUMNS],
-            )
-            kept = self._connection.execute(
-                f"SELECT {', '.join(file.COLUMNS)} FROM cells WHERE key = ?",
-                [row["key"]],
-            ).fetchone()
-        if kept != tuple(row.values()):
-            raise StoreError(
-                f"{self.path}: row {row['key']} was not kept as it was written: another "
-                "program changes the file; choose another --out"
+                f"INSERT OR REPLACE INTO cells ({', '.join(row)}) VALUES ({values})",
+                row,
             )
 
 

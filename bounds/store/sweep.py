@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +84,10 @@ def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> list[Failure]:
     return []
 
 
-def run_cells(store: ResultStore, cells: Sequence[Cell]) -> list[Failure]:
-    """Compute cells and record each at once; returns the failures."""
-    return [failure for one in run_here(cells) for failure in keep(store, *one)]
+def run_cells(store: ResultStore, cells: Iterable[Cell]) -> Iterator[Failure]:
+    """Computes cells and records each at once; yields the failures."""
+    for cell, outcome in run_here(cells):
+        yield from keep(store, cell, outcome)
 
 
 def obtain(store: ResultStore, cell: Cell, *, fresh: bool) -> dict[str, Any]:
@@ -96,19 +97,18 @@ def obtain(store: ResultStore, cell: Cell, *, fresh: bool) -> dict[str, Any]:
     return store.find(cell.config) or {}
 
 
-def _forget(checkpoint: Path | None) -> None:
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
-
-
-def finish_cells(store: ResultStore, cells: Sequence[Cell]) -> None:
-    """Compute and record the cells without a result; an `InputError` if one fails."""
-    for cell, outcome in run_here(missing_cells(store, cells, fresh=False)):
-        for failure in keep(store, cell, outcome):
-            raise InputError(f"{failure.label}: {failure.message}")
+def finish_cells(store: ResultStore, cells: Iterable[Cell]) -> None:
+    """Computes the cells without a result; an `InputError` at the first that fails."""
+    for failure in run_cells(store, missing_cells(store, cells, fresh=False)):
+        raise InputError(f"{failure.label}: {failure.message}")
 
 
 def found_rows(store: ResultStore, cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """Returns the stored results of the finished cells, in the order of `cells`."""
     found = (store.find(cell.config) for cell in cells)
     return [row for row in found if row is not None]
+
+
+def _forget(checkpoint: Path | None) -> None:
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)

@@ -87,5 +87,5 @@ def test_an_error_comes_back_from_a_store_as_it_was(monkeypatch):
     monkeypatch.setattr("bounds.cli.parts.measure_error", lambda _: error)
     cell = error_cell({"command": "influence", "start": 0, "stop": 4}, None)
     store = MemoryResults()
-    assert not run_cells(store, [cell])
+    assert not list(run_cells(store, [cell]))
     assert read_error(store.find(cell.config)) == error

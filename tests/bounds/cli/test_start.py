@@ -193,7 +193,7 @@ def test_a_request_lets_what_is_finished_be_kept(monkeypatch):
         for n in range(3)
     ]
     with pytest.raises(KeyboardInterrupt):
-        run_cells(results, cells)
+        list(run_cells(results, cells))
     assert finished == [0, 1]
     assert found_rows(results, cells) == [{"n": 0}, {"n": 1}]
 

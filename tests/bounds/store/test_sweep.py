@@ -35,9 +35,9 @@ def make_cells(computed, *, count=4, fails=()):
 
 def test_what_the_store_holds_is_not_computed_again(store):
     computed = []
-    run_cells(store, make_cells(computed, count=2))
+    list(run_cells(store, make_cells(computed, count=2)))
     cells = make_cells(computed)
-    run_cells(store, missing_cells(store, cells, fresh=False))
+    list(run_cells(store, missing_cells(store, cells, fresh=False)))
     assert computed == [0, 1, 2, 3]
     assert [store.find(cell.config) for cell in cells] == [
         {"square": k**2} for k in range(4)
@@ -47,15 +47,15 @@ def test_what_the_store_holds_is_not_computed_again(store):
 def test_fresh_computes_everything_again(store):
     computed = []
     cells = make_cells(computed)
-    run_cells(store, cells)
-    run_cells(store, missing_cells(store, cells, fresh=True))
+    list(run_cells(store, cells))
+    list(run_cells(store, missing_cells(store, cells, fresh=True)))
     assert computed == [0, 1, 2, 3] * 2
     assert len(store.table()) == 4
 
 
 def test_a_failure_is_recorded_and_the_others_go_on(store):
     cells = make_cells([], fails={1})
-    failures = run_cells(store, cells)
+    failures = list(run_cells(store, cells))
     assert failures == [Failure("cell 1", "input 1 is no good")]
     assert [row["status"] for row in store.table()] == ["done", "failed"] + ["done"] * 2
     assert missing_cells(store, cells, fresh=False) == [cells[1]]
@@ -66,7 +66,7 @@ def test_a_bug_is_not_taken_for_a_failed_input(store):
         raise ValueError("a bug")
 
     with pytest.raises(ValueError, match="a bug"):
-        run_cells(store, [Cell({"command": "test"}, "cell", compute)])
+        list(run_cells(store, [Cell({"command": "test"}, "cell", compute)]))
     assert len(store.table()) == 0
 
 
@@ -93,11 +93,11 @@ def test_work_under_way_is_forgotten_once_it_is_recorded_or_begun_anew(store, tm
 
     cell = Cell({"command": "test"}, "cell", compute, file)
     with pytest.raises(KeyboardInterrupt):
-        run_cells(store, [cell])
+        list(run_cells(store, [cell]))
     assert file.exists()
     assert missing_cells(store, [cell], fresh=False) == [cell]
     assert file.exists()
     missing_cells(store, [cell], fresh=True)
     assert not file.exists()
-    run_cells(store, [cell])
+    list(run_cells(store, [cell]))
     assert not file.exists()
