@@ -1,4 +1,4 @@
-"""Runner of all commands: resumes cells, exports results together, reports failures.
+"""Runner of all commands: resumes cells, exports results, reports failures.
 
 A cell is one computation of a command, whose result is a row of the store in --out. A
 JSON record holds the flags of a run, and so identifies the owner of its exports: those of
@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import jax_models as jm
 from bounds.cli.shared import groups
@@ -51,41 +51,34 @@ FILES = {
     **dict.fromkeys(WRITERS_OF_MODELS, (MODEL,)),
 }
 MOST_TOLD = 2  # flags in a message
-# Folder of complete exports, which are moved to --out one by one.
-COMPLETE = ".exports"
 LOCK_SECONDS = 5.0
 
 
 def publish(options: groups.Output, staged: Path) -> None:
-    """Moves a run's exports from `staged` to --out, all or none, and deletes stale ones."""
-    command, folder, names = options.COMMAND, Path(options.out), os.listdir(staged)
+    """Moves a run's exports from `staged` to --out and deletes stale ones."""
+    command, folder = options.COMMAND, Path(options.out)
+    record = _record_of(command)
+    names = sorted(os.listdir(staged), key=lambda name: name != record)
     # Of the same configuration a figure in another format stays.
     drawn = () if options.overwrite else ("html", *files.FORMATS)
     stale = {name for name in _exports_of(command) if not name.endswith(drawn)}
     if command in WRITERS_OF_MODELS:  # the records of the model that is replaced
-        stale |= {f"{other}.json" for other in WRITERS_OF_MODELS if other != command}
-    with lock(folder / COMPLETE, LOCK_SECONDS):
-        _move(folder)
+        stale |= {_record_of(other) for other in WRITERS_OF_MODELS}
+    with lock(folder / ".exports", LOCK_SECONDS):
         refuse_to_overwrite(options)
         for path in filter(Path.is_dir, (folder / name for name in names)):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        # One rename decides: before it the old files stand, after it the new ones do,
-        # once they are moved, by the next run if this one is killed meanwhile. Whatever
-        # needs room on the disk comes before.
-        os.replace(staged, folder / COMPLETE)
-        _move(folder)
+        # The record first: of a run that is killed here, it identifies the owner of all, and
+        # the same command writes the others again. Whatever needs room on the disk is done.
+        for name in names:
+            os.replace(staged / name, folder / name)
         for name in stale.difference(names):
             (folder / name).unlink(missing_ok=True)
-
-
-def _move(folder: Path) -> None:
-    """Moves the files of the folder `COMPLETE`, if any, to --out, the record last."""
-    complete = folder / COMPLETE
-    if complete.is_dir():
         sync_folder(folder)
-        for path in sorted(complete.iterdir(), key=lambda x: x.suffix == ".json"):
-            os.replace(path, folder / path.name)
-        complete.rmdir()
+
+
+def _record_of(command: str) -> str:
+    return RECORDS.get(command, f"{command}.json")
 
 
 def _exports_of(command: str) -> Iterator[str]:
@@ -113,17 +106,15 @@ def refuse_to_overwrite(options: groups.Output) -> None:
         return
     about = options.declared()
     given = files.plain({x: value for x, value in values.items() if about[x].export})
-    if (folder / COMPLETE).exists():  # of a run that was killed
-        with lock(folder / COMPLETE, LOCK_SECONDS):
-            _move(folder)
     writers = WRITERS_OF_MODELS if command in WRITERS_OF_MODELS else (command,)
-    records = {one: folder / RECORDS.get(one, f"{one}.json") for one in writers}
-    there = {one: path for one, path in records.items() if path.exists()}
+    records = {folder / _record_of(one): one for one in writers}
     found = {
-        path: _difference(path, one, command, given) for one, path in there.items()
+        path: _difference(path, one, command, given)
+        for path, one in records.items()
+        if path.exists()
     }
-    if not there:
-        lone = f"not of {command}, which left no {records[command].name} beside it"
+    if not found:
+        lone = f"not of {command}, which left no {_record_of(command)} beside it"
         every = (folder / name for name in _exports_of(command))
         found = {path: lone for path in every if path.exists()}
     for path, differs in found.items():
@@ -168,43 +159,16 @@ def _typed(name: str, value: Any) -> str:
     return f"--{name}={value if isinstance(value, int | float) else show(value)}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """Folder that a run of a command writes to: --out, or a temporary one in it."""
-
-    options: Any  # of the command
-    folder: str  # as typed
-
-    def path(self, name: str) -> Path:
-        """Path of a file in the output folder."""
-        return Path(self.folder) / name
-
-    @contextlib.contextmanager
-    def exports(self) -> Iterator[Self]:
-        """Yields an output in a temporary folder; afterwards moves its files to --out."""
-        Path(self.folder).mkdir(parents=True, exist_ok=True)
-        made = tempfile.TemporaryDirectory(
-            ".part", f".{self.options.COMMAND}.", self.folder
-        )
-        with made as staged:
-            try:
-                yield dataclasses.replace(self, folder=staged)
-                publish(self.options, Path(staged))
-            except OSError as error:
-                if isinstance(name := error.filename, str):  # the user's path
-                    error.filename = name.replace(str(Path(staged)), self.folder, 1)
-                raise
-
-    def record(self) -> dict[str, Any]:
-        """Head of a JSON output: command, flags, seed and provenance."""
-        values = self.options.values()
-        return {
-            "command": self.options.COMMAND,
-            "flags": values,
-            "seed": self.options.seed if self.options.is_random else None,
-            "dtype": values.get("dtype"),
-            **dataclasses.asdict(provenance()),
-        }
+def record_head(options: Any) -> dict[str, Any]:
+    """Head of a JSON record: command, flags, seed and provenance."""
+    values = options.values()
+    return {
+        "command": options.COMMAND,
+        "flags": values,
+        "seed": options.seed if options.is_random else None,
+        "dtype": values.get("dtype"),
+        **dataclasses.asdict(provenance()),
+    }
 
 
 @contextlib.contextmanager
@@ -267,8 +231,8 @@ def run_work(options: Any, work: Work) -> None:
     """Computes missing cells, exports, reports; an `InputError` if any cell failed."""
     if work.lead is not None and not work.lead():
         return
-    output, cells = Output(options, options.out), [*work.cells, *work.beyond]
-    path, failures, left = output.path(STORE_NAME), [], 0
+    path, cells = Path(options.out, STORE_NAME), [*work.cells, *work.beyond]
+    failures, left = [], 0
     # Of results that this run makes itself, an error over them is one of the program.
     holds_others = path.exists() and not options.fresh
     with (
@@ -277,11 +241,11 @@ def run_work(options: Any, work: Work) -> None:
         else MemoryResults()
     ) as opened:
         if work.opening:
-            print(f"{work.opening}; results go to {output.folder}", flush=True)
+            print(f"{work.opening}; results go to {options.out}", flush=True)
         if work.begin is not None:
             work.begin(opened)
         if cells:
-            failures, left = _run_cells(output, work, cells, opened)
+            failures, left = _run_cells(options, work, cells, opened)
         told: dict[str, Any] = {}
         if cells and not work.is_whole:
             told["failures"] = list(map(vars, failures))
@@ -290,7 +254,7 @@ def run_work(options: Any, work: Work) -> None:
         if work.keeps_failures or len(failures) < max(1, len(cells)):
             with refuse_other_rows(path) if holds_others else contextlib.nullcontext():
                 found = work.finish(opened)
-                _export(output, found, told)
+                _export(options, found, told)
             if found.ties:
                 print(
                     f"warning: in {found.ties} results rounding decided a hard-attention "
@@ -323,10 +287,9 @@ def measure_work(work: Work, store: ResultStore) -> Rows:
 
 
 def _run_cells(
-    output: Output, work: Work, cells: Sequence[sweep.Cell], store: ResultStore
+    options: Any, work: Work, cells: Sequence[sweep.Cell], store: ResultStore
 ) -> tuple[list[sweep.Failure], int]:
     """Runs the missing cells; returns the failures and the number of cells not begun."""
-    options = output.options
     todo = sweep.missing_cells(store, cells, fresh=options.fresh)
     failures: list[sweep.Failure] = []
     if work.keeps_failures and not (options.fresh or options.retry_failed):
@@ -352,34 +315,41 @@ def _run_cells(
     return failures, len(todo) - done
 
 
-def _export(output: Output, found: Exports, told: Mapping[str, Any]) -> None:
-    record = {**output.record(), **found.record, **told}
+def _export(options: Any, found: Exports, told: Mapping[str, Any]) -> None:
+    """Writes all files to a temporary folder in --out, then moves them; prints the report."""
+    command, out = options.COMMAND, Path(options.out)
+    record = {**record_head(options), **found.record, **told}
     if found.lengths:
         record["flags"]["lengths"] = found.lengths
-    command = output.options.COMMAND
-    name = RECORDS.get(command, f"{command}.json")
-    names = [*found.files, *([f"{command}.csv"] if found.columns else []), name]
-    refused = None
-    with output.exports() as staged:
-        files.write_json(staged.path(name), record)
-        for file, write in found.files.items():
-            write(staged.path(file))
-        if found.columns:
-            files.write_csv(staged.path(f"{command}.csv"), found.columns, found.rows)
-        if found.figure is not None:
-            try:
-                formats = [
-                    x for x in output.options.figure_format if x in files.FORMATS
-                ]
-                stem = staged.path(STEMS.get(command) or command)
-                drawn = files.save_figure(found.figure(), stem, formats)
-                names += [path.name for path in drawn]
-            except InputError as error:  # the other files stand
-                refused = error
+    written = {**found.files}
+    if found.columns:
+        written[f"{command}.csv"] = partial(
+            files.write_csv, columns=found.columns, rows=found.rows
+        )
+    written[_record_of(command)] = partial(files.write_json, value=record)
+    names, refused = list(written), None
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(".part", f".{command}.", out) as staged:
+        try:
+            for name, write in written.items():
+                write(Path(staged, name))
+            if found.figure is not None:
+                formats = [x for x in options.figure_format if x in files.FORMATS]
+                stem = Path(staged, STEMS.get(command) or command)
+                try:
+                    drawn = files.save_figure(found.figure(), stem, formats)
+                    names += [path.name for path in drawn]
+                except InputError as error:  # the other files stand
+                    refused = error
+            publish(options, Path(staged))
+        except OSError as error:
+            if isinstance(error.filename, str):  # the user's path
+                error.filename = error.filename.replace(staged, options.out, 1)
+            raise
     if refused is not None:
         raise refused
     names.sort(key=lambda name: PLACES.get(name.rpartition(".")[2], 0))
-    print(f"{found.report}\nWritten to {output.folder}: {', '.join(names)}")
+    print(f"{found.report}\nWritten to {options.out}: {', '.join(names)}")
 
 
 def model_exports(

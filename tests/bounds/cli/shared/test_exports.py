@@ -1,6 +1,6 @@
 """Exports are written over by their own configuration alone, or when that is asked for.
 
-Those of a run come together or not at all, whatever stops it.
+Each file is whole, and their record identifies the run that all are of, whatever stops it.
 """
 
 import errno
@@ -12,7 +12,8 @@ import shutil
 import pytest
 
 from bounds.cli.main import COMMANDS, main
-from bounds.cli.shared.runner import Output
+from bounds.cli.shared import runner
+from bounds.cli.shared.runner import record_head
 from tests.jax_models.format.pretrained.folders import FIXTURES
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -116,7 +117,7 @@ def test_a_file_without_a_record_beside_it_is_the_users(run, tmp_path, command, 
 
 
 @pytest.mark.parametrize(
-    "name", ["cli.shared.runner.Output.record", "store.output.save_figure"]
+    "name", ["cli.shared.runner.record_head", "store.output.save_figure"]
 )
 def test_a_run_killed_between_its_exports_is_told_from_another(run, monkeypatch, name):
     def killed(*_):
@@ -134,14 +135,12 @@ def test_a_run_killed_between_its_exports_is_told_from_another(run, monkeypatch,
 
 
 def test_one_that_wrote_meanwhile_is_not_written_over(run, tmp_path, monkeypatch):
-    plain = Output.record
-
-    def late(self):
+    def late(options):
         record = {"flags": {"seed": 7}}
         (tmp_path / "out" / "curve.json").write_text(json.dumps(record))
-        return plain(self)
+        return record_head(options)
 
-    monkeypatch.setattr(Output, "record", late)
+    monkeypatch.setattr(runner, "record_head", late)
     code, error, after = run(*CURVE)
     assert (code, list(after)) == (1, ["curve.json"])
     assert "--seed=7 where this one has --seed=0" in error
@@ -151,15 +150,15 @@ def test_one_that_wrote_meanwhile_is_not_written_over(run, tmp_path, monkeypatch
 def test_of_two_that_write_at_once_one_is_refused_and_the_other_is_whole(
     run, monkeypatch, name
 ):
-    plain, (typed, other), inner = Output.record, WRITERS[name], []
+    (typed, other), inner = WRITERS[name], []
 
-    def late(self):
-        record = plain(self)
-        monkeypatch.setattr(Output, "record", plain)
+    def late(options):
+        record = record_head(options)
+        monkeypatch.setattr(runner, "record_head", record_head)
         inner.append(run(name, *typed, other))
         return record
 
-    monkeypatch.setattr(Output, "record", late)
+    monkeypatch.setattr(runner, "record_head", late)
     code, error, after = run(name, *typed)
     codes = [code, inner[0][0]]
     assert sorted(codes) == [0, 1]
@@ -196,7 +195,7 @@ def plant(patch, fault, position):
 
 @pytest.mark.parametrize("fault", [FULL, KeyboardInterrupt()], ids=["full", "killed"])
 @pytest.mark.parametrize("name", ["sample", "model"])
-def test_a_fault_anywhere_leaves_the_old_files_or_the_next_run_the_new(
+def test_a_fault_anywhere_leaves_the_old_files_or_the_record_of_the_new(
     run, tmp_path, monkeypatch, name, fault
 ):
     (typed, other), out = WRITERS[name], tmp_path / "out"
@@ -209,22 +208,22 @@ def test_a_fault_anywhere_leaves_the_old_files_or_the_next_run_the_new(
         with monkeypatch.context() as patch:
             called = plant(patch, fault, position)
             code, error, _ = run(name, *typed, other, "--overwrite")
-        complete = (out / ".exports").exists()
+        begun = files_of(out)[f"{name}.json"] != before[f"{name}.json"]
         assert error.count("\n") == (code != 0)
-        if code and not complete:
+        if not begun:
+            assert code
             assert files_of(out) == before
             assert not [path for path in out.iterdir() if path.is_dir()]
-        # The next run, whichever it is, finishes what was complete.
+        # The run that the record is of goes on, and the other is refused.
         codes = run(name, *typed)[0], run(name, *typed, other)[0]
-        assert codes == ((1, 0) if complete or not code else (0, 1))
-        assert not (out / ".exports").exists()
+        assert codes == ((1, 0) if begun else (0, 1))
         same = {x for x, content in files_of(out).items() if content == before[x]}
-        assert not complete or same == {".exports.lock"}
-        outcomes.append((code == 0, complete))
+        assert not begun or same == {".exports.lock"}
+        outcomes.append((code == 0, begun))
         if len(called) < position:
             break
-    assert called.count("replace") == 5  # two files, all of them, two files
-    assert set(outcomes) == {(False, False), (False, True), (True, False)}
+    assert called.count("replace") == 4  # each of two files is written, then moved
+    assert set(outcomes) == {(False, False), (False, True), (True, True)}
 
 
 def test_a_folder_in_the_way_leaves_every_file_as_it_is(run, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.cli.main import COMMANDS
-from bounds.cli.shared.runner import Output
+from bounds.cli.shared.runner import record_head
 from bounds.cli.shared.subject import (
     has_attention,
     model_sha256,
@@ -62,11 +62,9 @@ def test_one_input_of_several_is_read_alone():
         read_subject(options, model, [5])
 
 
-def test_an_output_says_what_it_was_asked(tmp_path):
+def test_a_record_has_the_flags_of_its_run(tmp_path):
     options = parse("curve", "--lengths=4", f"--out={tmp_path}", "--fresh", "--seed=7")
-    output = Output(options, str(tmp_path))
-    assert output.path("x.csv") == tmp_path / "x.csv"
-    record = output.record()
+    record = record_head(options)
     assert (record["command"], record["seed"]) == ("curve", 7)
     assert tuple(record["flags"]["lengths"]) == (4,)
 
