@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ from jax_models.interrupt import raise_requested
 from jax_models.run.compiler import avoid_miscompilation
 from jax_models.run.device_memory import SHARE, host_bytes
 
-# The system counts the memory of a process in these units.
-PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 # For the blocks of a cell, on machines that have twice that.
 BLOCK_MEMORY = 2**32
 # Linux gives a process 65530 memory maps, and every compiled program takes some.
@@ -36,15 +33,6 @@ def block_memory() -> int:
     # on a small machine half of its memory, rounded down to a power of two.
     share = max(1, host_bytes() // SHARE)
     return min(BLOCK_MEMORY, 1 << (share.bit_length() - 1))
-
-
-def peak_bytes() -> int | None:
-    """Returns the largest memory of this process so far; None on other than POSIX systems."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT
 
 
 def release_programs() -> None:
@@ -137,18 +125,16 @@ def open_cluster(local_workers: int | None, scheduler: str | None) -> Iterator[A
     import distributed  # pyright: ignore[reportMissingImports]
 
     with contextlib.ExitStack() as opened:
+        cluster: Any = scheduler
         if scheduler is None:
-            cluster: Any = opened.enter_context(
-                distributed.LocalCluster(
-                    n_workers=local_workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    dashboard_address=None,
-                    host="127.0.0.1",
-                )
+            own = distributed.LocalCluster(
+                n_workers=local_workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                host="127.0.0.1",
             )
-        else:
-            cluster = scheduler
+            cluster = opened.enter_context(own)
         try:
             client = distributed.Client(cluster, timeout=PATIENCE)
         except (OSError, ValueError) as error:

@@ -76,49 +76,42 @@ def read_specification(path: str) -> Specification:
 
     A list within these is the value of a flag that takes several.
     """
-
-    def wrong(found: str) -> InputError:
-        return InputError(f"--spec={path}: {found}")
-
-    def text(name: str, value: Any) -> str:
-        try:
-            return typed(value)
-        except TypeError as error:
-            raise wrong(
-                f"the value {error} of {name} is no text, number, boolean or list"
-            ) from error
-
     if not path.endswith((".toml", ".json")):
-        raise wrong("expected a file ending in .toml or .json")
+        raise InputError(f"--spec={path}: expected a file ending in .toml or .json")
     content = read_file("--spec", path, SPEC_BYTES)
     try:
-        if path.endswith(".toml"):
-            decoded = content.decode()
-            if any(key[1] for key in NESTED.finditer(decoded)):
-                raise ValueError(f"a key of more than {MOST_PARTS} parts")
-            read = tomllib.loads(decoded)
-        else:
-            read = json.loads(content, object_pairs_hook=once_each)
+        if path.endswith(".json"):
+            return _specified(json.loads(content, object_pairs_hook=once_each))
+        text = content.decode()
+        if any(key[1] for key in NESTED.finditer(text)):
+            raise InputError(f"a key of more than {MOST_PARTS} parts")
+        return _specified(tomllib.loads(text))
+    except InputError as error:
+        raise InputError(f"--spec={path}: {error}") from error
     # ValueError is what both readers and the decoding raise; the other, deep nesting.
     except (ValueError, RecursionError) as error:
-        raise wrong(f"cannot be read ({error})") from error
+        raise InputError(f"--spec={path}: cannot be read ({error})") from error
+
+
+def _specified(read: Any) -> Specification:
+    """Specification of a file's decoded content."""
     if not isinstance(read, dict):
-        raise wrong(f"expected an object with {', '.join(KEYS)}")
+        raise InputError(f"expected an object with {', '.join(KEYS)}")
     if unknown := sorted(read.keys() - set(KEYS)):
-        raise wrong(f"unknown key {unknown[0]!r}; expected {', '.join(KEYS)}")
+        raise InputError(f"unknown key {unknown[0]!r}; expected {', '.join(KEYS)}")
     command = read.get("command")
     if not isinstance(command, str):
-        raise wrong(f"command is {command!r}; expected a name")
+        raise InputError(f"command is {command!r}; expected a name")
     fixed, sweep = read.get("fixed", {}), read.get("sweep", {})
     for name, value in {"fixed": fixed, "sweep": sweep}.items():
         if not isinstance(value, dict):
-            raise wrong(f"{name} is {value!r}; expected an object")
+            raise InputError(f"{name} is {value!r}; expected an object")
     swept = {}
     for name, values in sweep.items():
         if not isinstance(values, list) or not values:
-            raise wrong(f"sweep.{name} is {values!r}; expected a list of values")
-        swept[name] = _checked(name, [text(name, value) for value in values])
-    held = {name: text(name, value) for name, value in fixed.items()}
+            raise InputError(f"sweep.{name} is {values!r}; expected a list of values")
+        swept[name] = _checked(name, [typed(value, name) for value in values])
+    held = {name: typed(value, name) for name, value in fixed.items()}
     return Specification(command, held, swept)
 
 
@@ -145,13 +138,15 @@ def _checked(name: str, values: Sequence[str]) -> tuple[str, ...]:
     return tuple(values)
 
 
-def typed(value: Any) -> str:
-    """Text of an option's value, as it would be typed after `--flag=`."""
+def typed(value: Any, name: str) -> str:
+    """Text of an option's value, as it would be typed after `--name=`."""
     match value:
         case bool():
             return str(value).lower()
         case str() | int() | float():
             return str(value)
         case list() | tuple():
-            return ",".join(map(typed, value))
-    raise TypeError(repr(value))
+            return ",".join(typed(one, name) for one in value)
+    raise InputError(
+        f"the value {value!r} of {name} is no text, number, boolean or list"
+    )

@@ -55,7 +55,7 @@ from bounds.store.table import SWEPT, Table
 from bounds.version import __version__
 from jax_models.arguments import expect_file
 from jax_models.errors import InputError
-from jax_models.run.device_memory import bytes_label, memory_planned
+from jax_models.run.device_memory import memory_planned
 
 # A cell's result is stored under a key of its flags, the content of its files and the planned
 # memory.
@@ -80,20 +80,15 @@ MAIN_RESULTS = {
 }
 BATCHED = tuple(MAIN_RESULTS)
 # The columns of a sweep's rows beside a command's `COLUMNS`: of all commands, and of some.
-COLUMNS = "status message cell_seconds cell_key n"
+COLUMNS = "status message cell_seconds cell_key n kind weighting model_sha256"
 FURTHER = {
     "curve": "log10_corrected log10_printed log10_half_weight supremum certified estimate "
     "block_substitutions block_rows",
     "influence": "query max max_lower max_upper method reason evaluated uncertified decided "
-    "block_substitutions block_rows exact kind rounding ambiguous weighting model_sha256 "
-    "tokens_sha256 measured_error",
+    "block_substitutions block_rows exact rounding ambiguous tokens_sha256 measured_error",
     "scan": "rows shape substitutions max value lower upper position symbol row record "
-    "target target_symbol kind rounding method reason measured_error ambiguous weighting "
-    "model_sha256 tokens_sha256",
-    "lipschitz": "log10_* looseness_* kind weighting model_sha256",
-    "sensitivity": "weighting model_sha256",
-    "simulate": "weighting model_sha256",
-    "entropy": "model_sha256",
+    "target target_symbol rounding method reason measured_error ambiguous tokens_sha256",
+    "lipschitz": "log10_* looseness_*",
     "restrict": "free given_free mode log2_misclassified language verified",
 }
 # Flags that choose among data of one form.
@@ -223,7 +218,7 @@ def _content_sha256(path: str) -> str:
 def perform(
     command: str, arguments: tuple[str, ...], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Rows of a cell's run and the memory it took; any error is an `InputError`."""
+    """Rows of a cell's run; any error is an `InputError`."""
     execution.release_programs()
     found = find_batched(command)
     with tempfile.TemporaryDirectory() as folder:
@@ -244,7 +239,7 @@ def perform(
             raise InputError(one_line(error)) from error
         except Exception as error:
             raise InputError(f"{type(error).__name__}: {one_line(error)}") from error
-    return {"rows": rows, "peak_bytes": execution.peak_bytes()}
+    return {"rows": rows}
 
 
 class BatchOptions(Stored, Figure):
@@ -324,7 +319,7 @@ class BatchOptions(Stored, Figure):
     def held(self) -> dict[str, str]:
         """Texts of the swept command's options that were given on the command line."""
         every = {"seed": self.seed, **self.beside}
-        return {name: typed(every[name]) for name in every if name in self.given}
+        return {x: typed(every[x], x) for x in every if x in self.given}
 
     def specification(self) -> Specification:
         """The sweep; an `InputError` if no command is named, or a flag or the sweep twice."""
@@ -459,7 +454,4 @@ def describe_plan(
     failed = 0 if retry_failed else states.count("failed")
     if failed:
         lines[-1] += f", {failed} failed (--retry_failed runs them again)"
-    peaks = [row.get("peak_bytes") for row in rows]
-    if peak := max((x for x in peaks if x is not None), default=0):
-        lines.append(f"most memory of a process so far: {bytes_label(peak)}")
     return lines

@@ -232,13 +232,11 @@ def run_work(options: Any, work: Work) -> None:
     if work.lead is not None and not work.lead():
         return
     path, cells = Path(options.out, STORE_NAME), [*work.cells, *work.beyond]
-    failures, left = [], 0
+    failures, left, is_stored = [], 0, bool(cells) or work.is_kept
     # Of results that this run makes itself, an error over them is one of the program.
-    holds_others = path.exists() and not options.fresh
+    reads_others = is_stored and path.exists() and not options.fresh
     with (
-        ResultStore(path, fresh=options.fresh)
-        if cells or work.is_kept
-        else MemoryResults()
+        ResultStore(path, fresh=options.fresh) if is_stored else MemoryResults()
     ) as opened:
         if work.opening:
             print(f"{work.opening}; results go to {options.out}", flush=True)
@@ -252,7 +250,7 @@ def run_work(options: Any, work: Work) -> None:
         if work.keeps_failures:
             told["left"] = left
         if work.keeps_failures or len(failures) < max(1, len(cells)):
-            with refuse_other_rows(path) if holds_others else contextlib.nullcontext():
+            with refuse_other_rows(path) if reads_others else contextlib.nullcontext():
                 found = work.finish(opened)
                 _export(options, found, told)
             if found.ties:

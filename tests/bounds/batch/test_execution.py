@@ -55,12 +55,6 @@ def test_no_cell_is_begun_when_there_is_no_time(cells, expected):
     assert [cell for cell, _ in ran] == cells[:3]
 
 
-def test_an_outcome_has_the_largest_memory_of_its_process():
-    (cell,) = make_cells(Specification("entropy", {"lengths": "2"}, {}))
-    ((_, outcome),) = run_here([cell])
-    assert outcome.payload["peak_bytes"] > 2**20
-
-
 def test_a_file_that_has_changed_since_the_plan_is_a_failure(tmp_path):
     path = tmp_path / "tokens.txt"
     path.write_text("0 1 0")

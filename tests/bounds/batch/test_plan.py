@@ -11,7 +11,7 @@ CELLS = [Cell({"command": "test", "index": k}, f"index={k}", dict) for k in rang
 
 
 def row(cell, status):
-    return {"key": cell_key(cell.config), "status": status, "peak_bytes": 3 * 2**30}
+    return {"key": cell_key(cell.config), "status": status}
 
 
 def test_what_is_done_or_failed_is_counted_and_not_run():
@@ -19,8 +19,10 @@ def test_what_is_done_or_failed_is_counted_and_not_run():
     rows = Table((row(CELLS[0], "done"), row(CELLS[1], "failed"), row(other, "done")))
     text = "\n".join(describe_plan(CELLS, rows))
     assert "88 of 90 cells to run, 1 failed (--retry_failed" in text
-    assert "most memory of a process so far: 3 GiB" in text
-    assert "89 of 90 cells to run\n" in "\n".join(describe_plan(CELLS, rows, True))
+    assert text.endswith(
+        "88 of 90 cells to run, 1 failed (--retry_failed runs them again)"
+    )
+    assert describe_plan(CELLS, rows, True)[-1] == "89 of 90 cells to run"
 
 
 def test_cells_run_by_length_and_equal_ones_as_they_were_swept():

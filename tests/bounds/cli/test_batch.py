@@ -30,7 +30,7 @@ STORE = "results/batch/results.sqlite"
 def result_rows(path):
     """Returns the rows of a store, sorted, without what two runs differ in."""
     # Somebody may commit between two runs.
-    timing = ("seconds", "finished", "peak_bytes")
+    timing = ("seconds", "finished")
     left_out = (*timing, "git_commit")
     rows = [
         {name: value for name, value in row.items() if name not in left_out}
