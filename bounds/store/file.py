@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+from jax_models.errors import InputError
+
 SCHEMA_VERSION = 3
 # Marks the file as ours among SQLite files ("ABND").
 APPLICATION_ID = 0x41424E44
@@ -108,10 +110,12 @@ def lock(path: Path, wait_seconds: float) -> Iterator[None]:
     target = path.resolve()
     beside = target.with_name(target.name + ".lock")
     refuse_special_file(beside)
-    with explained(beside):
-        with contextlib.closing(
-            sqlite3.connect(beside, isolation_level=None, timeout=wait_seconds)
-        ) as connection:
+    with contextlib.ExitStack() as opened:
+        with explained(beside):
+            connection = sqlite3.connect(
+                beside, isolation_level=None, timeout=wait_seconds
+            )
+            opened.callback(connection.close)
             try:
                 connection.execute("BEGIN EXCLUSIVE")
             except sqlite3.OperationalError as error:
@@ -121,14 +125,23 @@ def lock(path: Path, wait_seconds: float) -> Iterator[None]:
                     f"{path}: in use by another run (waited {wait_seconds:g} s); let "
                     "it finish, or choose another --out"
                 ) from error
-            yield
+        yield
 
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors on `path` into a `StoreError` with advice."""
+    """Turn errors of SQLite and over rows of `path` into a `StoreError` with advice."""
     try:
         yield
+    except InputError:
+        raise
+    # Over a row that was changed, or that lacks what is read.
+    except (LookupError, TypeError, ValueError) as error:
+        why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise StoreError(
+            f"{path}: a row of the store is damaged ({why}); run its command with --fresh "
+            "to compute it again, or choose another --out"
+        ) from error
     except sqlite3.Error as error:
         again = "run the same command again, finished results are kept"
         # The low byte is the kind; the rest details it.

@@ -12,7 +12,7 @@ import json
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,8 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
     def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         """Result of a finished cell, or None; a `StoreError` if it is no JSON object."""
         found = self._find("payload", config)
-        return None if found is None else _decode(self.path, cell_key(config), found)
+        with file.explained(self.path):
+            return None if found is None else _decode(cell_key(config), found)
 
     def seconds(self, config: Mapping[str, Any]) -> float:
         """Returns the wall time of a finished cell in seconds, or 0 without one."""
@@ -87,12 +88,12 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
     def table(self) -> Table:
         """Returns a row for each cell."""
         with file.explained(self.path):
-            return _read_rows(self._connection, self.path)
+            return _read_rows(self._connection)
 
     def results(self) -> Table:
         """Table of the finished results, as `read_store` gives it."""
         with file.explained(self.path):
-            return _results(self._connection, self.path)
+            return _results(self._connection)
 
     def _find(
         self, column: str, config: Mapping[str, Any], status: str = "done"
@@ -186,18 +187,18 @@ def read_cells(
     return _read_file(path, functools.partial(_read_rows, keys=keys))
 
 
-def _results(connection: sqlite3.Connection, path: Path) -> Table:
+def _results(connection: sqlite3.Connection) -> Table:
     """Returns the table of the recorded sweep, or without one a row for each cell."""
     query = "SELECT payload FROM cells WHERE key = ?"
     sweep = connection.execute(query, [cell_key(SWEEP)]).fetchone()
     if sweep is None:
-        return _read_rows(connection, path)
-    told = _decode(path, cell_key(SWEEP), sweep[0])
-    return sweep_table(_read_rows(connection, path, told["keys"]), **told)
+        return _read_rows(connection)
+    told = _decode(cell_key(SWEEP), sweep[0])
+    return sweep_table(_read_rows(connection, told["keys"]), **told)
 
 
 def _read_file(
-    path: str | os.PathLike[str], read: Callable[[sqlite3.Connection, Path], Table]
+    path: str | os.PathLike[str], read: Callable[[sqlite3.Connection], Table]
 ) -> Table:
     """Applies `read` to a store, opened read-only; an empty file gives an empty table."""
     try:
@@ -211,61 +212,39 @@ def _read_file(
         # SQLite keeps its shared memory beside the file; where it cannot, the file
         # must be declared constant, which it is when no log waits to be merged.
         address += "&immutable=1"
-    with file.explained(path), refuse_other_rows(path):
+    with file.explained(path):
         with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
             # The run may have been killed before it made the table.
-            return read(connection, path) if file.check(connection, path) else Table(())
+            return read(connection) if file.check(connection, path) else Table(())
 
 
 def _read_rows(
-    connection: sqlite3.Connection, path: Path, keys: Collection[str] | None = None
+    connection: sqlite3.Connection, keys: Collection[str] | None = None
 ) -> Table:
     """Returns the rows of cells, decoded and flattened."""
     rows = connection.execute(
         f"SELECT {', '.join(file.COLUMNS)} FROM cells WHERE key <> ? ORDER BY finished, key",
         [cell_key(SWEEP)],
     )
-    wanted = None if keys is None else frozenset(keys)
     cells = (dict(zip(file.COLUMNS, row, strict=True)) for row in rows)
-    return Table(
-        tuple(_flat(x, path) for x in cells if wanted is None or x["key"] in wanted)
-    )
+    wanted = None if keys is None else frozenset(keys)
+    return Table(tuple(_flat(x) for x in cells if wanted is None or x["key"] in wanted))
 
 
-def _flat(cell: dict[str, Any], path: Path) -> dict[str, Any]:
+def _flat(cell: dict[str, Any]) -> dict[str, Any]:
     """Returns a cell's row, JSON columns spread out; a result's equal names are dropped."""
-    config, versions = (
-        _decode(path, cell["key"], cell.pop(name)) for name in ("config", "versions")
+    texts = (cell.pop(name) for name in ("config", "versions", "payload"))
+    config, versions, found = (
+        {} if text is None else _decode(cell["key"], text) for text in texts
     )
-    payload = cell.pop("payload")
-    found = {} if payload is None else _decode(path, cell["key"], payload)
     row = cell | {f"config.{name}": value for name, value in config.items()}
     row |= {f"versions.{name}": value for name, value in versions.items()}
     return {**row, **found, **row}
 
 
-def _decode(path: Path, key: str, text: str) -> dict[str, Any]:
-    """Object of a JSON text in a row; StoreError for other text."""
+def _decode(key: str, text: str) -> dict[str, Any]:
+    """Object of a JSON text in the row of a key; `ValueError` for other text."""
     with contextlib.suppress(ValueError, RecursionError):
         if isinstance(found := json.loads(text), dict):
             return found
-    raise _damaged(path, f"row {show(key)}", f"{show(text)} is no JSON object")
-
-
-@contextlib.contextmanager
-def refuse_other_rows(path: Path) -> Iterator[None]:
-    """Turn errors over stored rows that lack a key or value into a `StoreError`."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        what = f"{type(error).__name__}: {error}"
-        raise _damaged(path, "a row", what) from error
-
-
-def _damaged(path: Path, row: str, why: str) -> StoreError:
-    return StoreError(
-        f"{path}: {row} of the store is damaged ({why}); run its command with --fresh to "
-        "compute it again, or choose another --out"
-    )
+    raise ValueError(f"row {show(key)}: {show(text)} is no JSON object")

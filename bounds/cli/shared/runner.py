@@ -25,9 +25,9 @@ from bounds.cli.shared.progress import Progress
 from bounds.cli.start import STORE_NAME
 from bounds.store import output as files
 from bounds.store import sweep
-from bounds.store.file import lock
+from bounds.store.file import explained, lock
 from bounds.store.provenance import provenance
-from bounds.store.results import MemoryResults, ResultStore, refuse_other_rows
+from bounds.store.results import MemoryResults, ResultStore
 from jax_models.arguments import CONFIG_BYTES, read_file, show
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
@@ -250,7 +250,7 @@ def run_work(options: Any, work: Work) -> None:
         if work.keeps_failures:
             told["left"] = left
         if work.keeps_failures or len(failures) < max(1, len(cells)):
-            with refuse_other_rows(path) if reads_others else contextlib.nullcontext():
+            with explained(path) if reads_others else contextlib.nullcontext():
                 found = work.finish(opened)
                 _export(options, found, told)
             if found.ties:
@@ -379,20 +379,18 @@ class LengthSweep:
 
     def work(self, options: groups.Lengths) -> Work:
         """Work with one cell for each length of the options."""
-        cells = [self._cell(options, n) for n in options.lengths]
-        opening = (
-            f"{options.COMMAND}: {self.opening}{describe_lengths(options.lengths)}"
+        cells = []
+        for n in options.lengths:
+            depends = self.key(n) if callable(self.key) else self.key
+            config = {**options.key(), "n": n, **depends}
+            cells.append(sweep.Cell(config, f"n = {n}", partial(self.compute, n)))
+        return Work(
+            lambda store: self.export(sweep.found_rows(store, cells)),
+            cells,
+            f"{options.COMMAND}: {self.opening}{describe_lengths(options.lengths)}",
+            self.verb,
+            named=self.named,
         )
-
-        def finish(store: ResultStore) -> Exports:
-            return self.export(sweep.found_rows(store, cells))
-
-        return Work(finish, cells, opening, self.verb, named=self.named)
-
-    def _cell(self, options: groups.Lengths, n: int) -> sweep.Cell:
-        depends = self.key(n) if callable(self.key) else self.key
-        config = {**options.key(), "n": n, **depends}
-        return sweep.Cell(config, f"n = {n}", partial(self.compute, n))
 
 
 def describe_lengths(lengths: Sequence[int]) -> str:
