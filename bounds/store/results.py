@@ -116,6 +116,8 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
         if payload and (taken := payload.keys() & file.COLUMNS.keys()):
             raise ValueError(f"a payload cannot use the names {sorted(taken)}")
         origin = origin or provenance()
+        if message is not None:  # bytes of a file name that are no UTF-8 become escapes
+            message = message.encode(errors="backslashreplace").decode()
         row = {
             "key": cell_key(config),
             "command": config["command"],

@@ -69,6 +69,12 @@ def test_a_failure_is_kept_with_its_message_and_is_no_result(path):
     assert (row["status"], row["message"]) == ("failed", "row 3 is ambiguous")
 
 
+def test_a_message_with_a_file_name_that_is_no_text_is_kept(path):
+    with ResultStore(path) as store:
+        store.record(CONFIG, None, seconds=0.1, message="t\udcff.txt: no input")
+        assert store.failure(CONFIG) == r"t\udcff.txt: no input"
+
+
 def test_what_a_sweep_consists_of_is_no_part_of_its_work(path):
     with ResultStore(path) as store:
         store.record_sweep(["one", "two"], ["seed"])
