@@ -20,7 +20,6 @@ flag of numbers, or --x, with a line for each combination of what else is swept.
 
 import dataclasses
 import fnmatch
-import functools
 import math
 import os
 import tempfile
@@ -57,8 +56,6 @@ from jax_models.arguments import expect_file
 from jax_models.errors import InputError
 from jax_models.run.device_memory import memory_planned
 
-# A cell's result is stored under a key of its flags, the content of its files and the planned
-# memory.
 # The commands that can be swept, and the columns that may be their main result, in words:
 # the first that has numbers is drawn.
 MAIN_RESULTS = {
@@ -146,7 +143,7 @@ def make_cells(specification: Specification) -> list[Cell]:
         label = " ".join(f"{name}={value}" for name, value in swept.items())
         options = _read(command, given, label)
         config = _config(specification.command, options, hashes)
-        work = partial(perform, specification.command, _typed(given), config)
+        work = partial(perform, specification.command, given, config)
         label = label or specification.command
         found[cell_key(config)] = Cell(config, label, work)
     return list(found.values())
@@ -158,16 +155,13 @@ def longest(cell: Cell) -> int:
     return max(named)
 
 
-def _typed(given: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(f"--{name}={value}" for name, value in given.items())
-
-
 def _read(
     command: Command, given: Mapping[str, str], where: str, *, check: bool = True
 ) -> Group:
     """Options of a cell; `where` begins the message of an `InputError`."""
     try:
-        options = command.read(_typed(given), check=check)
+        arguments = [f"--{name}={value}" for name, value in given.items()]
+        options = command.read(arguments, check=check)
         if check and isinstance(options, Model):
             check_model_flags(options)
         if check:
@@ -216,14 +210,14 @@ def _content_sha256(path: str) -> str:
 
 
 def perform(
-    command: str, arguments: tuple[str, ...], config: Mapping[str, Any]
+    command: str, given: Mapping[str, str], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Rows of a cell's run; any error is an `InputError`."""
     execution.release_programs()
     found = find_batched(command)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            options = found.read([*arguments, f"--out={folder}"])
+            options = _read(found, {**given, "out": folder}, "")
             for name in options.declared():
                 # The result of another file would stand under a wrong key.
                 digest = config.get(f"{name}_sha256")
@@ -373,11 +367,9 @@ def plan(options: BatchOptions) -> Work | None:
         rows = read_cells(path, keys) if there else Table(())
         print("\n".join(describe_plan(by_length, rows, options.retry_failed)))
         return None
-    run = run_here
-    if options.local_workers is not None or options.scheduler is not None:
-        run = functools.partial(
-            execution.run_on_cluster, options.local_workers, options.scheduler
-        )
+    run, where = run_here, (options.local_workers, options.scheduler)
+    if where != (None, None):
+        run = partial(execution.run_on_cluster, *where)
 
     def finish(store: ResultStore) -> Exports:
         table = store.results()
@@ -442,16 +434,14 @@ def describe_plan(
     cells: Sequence[Cell], rows: Table, retry_failed: bool = False
 ) -> list[str]:
     """Lines on the cells to run: those without a row, and failed ones if `retry_failed`."""
-    kept = {row["key"]: row for row in rows}
-    states = [kept.get(cell_key(x.config), {}).get("status") for x in cells]
+    kept = {row["key"]: row["status"] for row in rows}
+    states = [kept.get(cell_key(cell.config)) for cell in cells]
     again = (None, "failed") if retry_failed else (None,)
-    todo = [x.label for x, state in zip(cells, states, strict=True) if state in again]
-    lines = list(todo)
-    if len(todo) > MOST_LINES:
+    lines = [x.label for x, state in zip(cells, states, strict=True) if state in again]
+    told = f"{len(lines)} of {len(cells)} cells to run"
+    if "failed" in states and not retry_failed:
+        told += f", {states.count('failed')} failed (--retry_failed runs them again)"
+    if len(lines) > MOST_LINES:
         half = MOST_LINES // 2
-        lines[half:-half] = [f"... {len(todo) - 2 * half} more cells"]
-    lines.append(f"{len(todo)} of {len(cells)} cells to run")
-    failed = 0 if retry_failed else states.count("failed")
-    if failed:
-        lines[-1] += f", {failed} failed (--retry_failed runs them again)"
-    return lines
+        lines[half:-half] = [f"... {len(lines) - 2 * half} more cells"]
+    return [*lines, told]
