@@ -46,7 +46,7 @@ def file_stem(device: str) -> str:
 
 def main() -> None:
     """Prints one line: Python, the numerical packages and the device."""
-    versions = (f"{name} {found}" for name, found in provenance().versions.items())
+    versions = (f"{name} {found}" for name, found in provenance()["versions"].items())
     print(f"{', '.join(versions)}; {device_name()}", flush=True)
 
 

@@ -130,7 +130,7 @@ def shared_config(benchmark: Benchmark) -> dict[str, Any]:
         device = jax.devices()[0]
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"JAX_PLATFORMS: {one_line(error)}") from error
-    versions = provenance().versions
+    versions = provenance()["versions"]
     config = {
         "command": benchmark.name,
         "device": device_name(),

@@ -1,12 +1,13 @@
 """Provenance of results: versions, device, precision of matrix products and commit."""
 
-import dataclasses
 import functools
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -16,31 +17,21 @@ from bounds.version import __version__
 MATMUL_PRECISION = jax.lax.Precision.HIGHEST
 
 
-@dataclasses.dataclass(frozen=True)
-class Provenance:
-    """Versions, device, precision of matrix products and commit that made a result."""
-
-    versions: dict[str, str]  # of the distribution, Python and numerical packages
-    device: str  # platform and kind of the first device, as in "cpu: cpu"
-    # Of every product, by JAX's name: an accelerator's default rounds float32 further.
-    matmul_precision: str
-    # Of the package's checkout, "-dirty" where files differ; None outside a checkout.
-    git_commit: str | None
-
-
 @functools.cache
-def provenance() -> Provenance:
-    """Provenance of results computed by this process; the first call initialises JAX."""
+def provenance() -> Mapping[str, Any]:
+    """Origin of results computed by this process; the first call initialises JAX."""
     versions = {"attention-bounds": __version__, "python": platform.python_version()}
     for package in ("jax", "jaxlib", "numpy"):
         versions[package] = metadata.version(package)
     device = jax.devices()[0]
-    return Provenance(
-        versions,
-        f"{device.platform}: {device.device_kind}",
-        MATMUL_PRECISION.name.lower(),
-        _commit(),
-    )
+    return {
+        "versions": versions,
+        "device": f"{device.platform}: {device.device_kind}",
+        # Of every product, by JAX's name: an accelerator's default rounds float32 further.
+        "matmul_precision": MATMUL_PRECISION.name.lower(),
+        # Of the package's checkout, "-dirty" where files differ; None outside a checkout.
+        "git_commit": _commit(),
+    }
 
 
 def _commit() -> str | None:

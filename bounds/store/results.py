@@ -19,7 +19,7 @@ from typing import Any
 from bounds.store import file
 from bounds.store.file import StoreBusyError, StoreError
 from bounds.store.output import canonical_json, sha256
-from bounds.store.provenance import Provenance, provenance
+from bounds.store.provenance import provenance
 from bounds.store.table import Table, sweep_table
 from jax_models.arguments import expect_file, show
 from jax_models.errors import InputError
@@ -109,7 +109,7 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
         config: Mapping[str, Any],
         payload: Mapping[str, Any] | None,
         seconds: float,
-        origin: Provenance | None = None,
+        origin: Mapping[str, Any] | None = None,
         message: str | None = None,
     ) -> None:
         """Write a finished cell's row, NaN as null; of a failed one its `message` alone."""
@@ -125,12 +125,10 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
             "config": canonical_json(config),
             "payload": None if payload is None else canonical_json(payload),
             "message": message,
-            "versions": canonical_json(origin.versions),
-            "device": origin.device,
-            "matmul_precision": origin.matmul_precision,
+            **origin,
+            "versions": canonical_json(origin["versions"]),
             "dtype": config.get("dtype"),
             "seed": config.get("seed"),
-            "git_commit": origin.git_commit,
             "seconds": float(seconds),
             "finished": datetime.datetime.now(datetime.UTC).isoformat(),
         }

@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bounds.store.provenance import Provenance
 from bounds.store.results import ResultStore
 from jax_models.errors import InputError
 from jax_models.interrupt import raise_requested
@@ -48,7 +47,7 @@ class Outcome:
     payload: Mapping[str, Any] | None
     message: str | None
     seconds: float
-    origin: Provenance | None = None  # of another process
+    origin: Mapping[str, Any] | None = None  # provenance of another process
 
 
 # Asked before a cell is begun.

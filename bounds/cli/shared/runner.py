@@ -167,7 +167,7 @@ def record_head(options: Any) -> dict[str, Any]:
         "flags": values,
         "seed": options.seed if options.is_random else None,
         "dtype": values.get("dtype"),
-        **dataclasses.asdict(provenance()),
+        **provenance(),
     }
 
 
@@ -214,9 +214,7 @@ class Work:
     is_whole: bool = False  # nothing is exported where a cell fails
     are_alike: bool = False  # cells take equally long
     beyond: Sequence[sweep.Cell] = ()  # further cells, which no row of a sweep has
-    # Rows of a sweep: of one cell each, and what all have.
-    rows: Callable[[ResultStore], Rows] | None = None
-    named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    rows: Callable[[ResultStore], Rows] | None = None  # of a sweep, if it can be swept
     # Failed cells have results too, and are left alone without --retry_failed.
     keeps_failures: bool = False
     run: Callable[[Sequence[sweep.Cell], sweep.GoOn], sweep.Outcomes] = (
@@ -276,12 +274,10 @@ def run_work(options: Any, work: Work) -> None:
 
 def measure_work(work: Work, store: ResultStore) -> Rows:
     """Rows of a command for a sweep; prints nothing, raises `InputError` if a cell fails."""
+    assert work.rows is not None
     with quiet_ties():
         sweep.finish_cells(store, work.cells)
-    found = (
-        sweep.found_rows(store, work.cells) if work.rows is None else work.rows(store)
-    )
-    return [{**row, **work.named} for row in found]
+    return work.rows(store)
 
 
 def _run_cells(
@@ -384,12 +380,16 @@ class LengthSweep:
             depends = self.key(n) if callable(self.key) else self.key
             config = {**options.key(), "n": n, **depends}
             cells.append(sweep.Cell(config, f"n = {n}", partial(self.compute, n)))
+
+        def rows(store: ResultStore) -> Rows:
+            return [{**row, **self.named} for row in sweep.found_rows(store, cells)]
+
         return Work(
             lambda store: self.export(sweep.found_rows(store, cells)),
             cells,
             f"{options.COMMAND}: {self.opening}{describe_lengths(options.lengths)}",
             self.verb,
-            named=self.named,
+            rows=rows,
         )
 
 
