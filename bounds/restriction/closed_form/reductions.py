@@ -11,8 +11,10 @@ f = 2^{2c} c² k² H / (η C), the events that one event depends on.
 
 import dataclasses
 import enum
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +74,7 @@ class PaperReduction:
 
     def margins(self, k: int) -> tuple[Interval, Interval, Interval]:
         """Slack of (H1) and of (H2), the latter in logarithms, and g of (H3)."""
-        c, k = self.inputs, whole("k", k, 2)
+        c = self.inputs
         lost = self.eta * self.free
         fed = c / lost
         events = interval(4**c * c**2 * k**2 * self.num_heads) / lost
@@ -108,9 +110,27 @@ class PaperReduction:
         """The least n that (H3) allows at this k."""
         return floor(LN2 / self.margins(k)[2]) + 1
 
-    def parameters(self) -> dict[str, float]:
-        """Floats nearest to η, q and δ, by name."""
-        return {name: float(getattr(self, name).mid) for name in ("eta", "q", "delta")}
+    def sufficient_log2_k(self) -> Interval:
+        """Lg of a real k, such that (H1), (H2) and g > 0 hold from there on."""
+        # With W = c T (2/q)^c and E = 4^c c² H / (η C) these k are enough:
+        #
+        #     A = 1/k²:    k = max{ c 2^c / (η C),  2W (ln 2 + 1.34 E + 2 ln(4W) - 2),
+        #                           2 √(3 · 2^c H / (δ² q (1 - 2η) C)) },
+        #     A = 1/(f+1): k = max{ c 2^c / (η C),  2W (ln(2e) + 1 + ln E + 2 ln(4W) - 2) },
+        #
+        # by ln k <= k / (4W) + ln(4W) - 1 and (1 - A)^f >= e^{-1.34 E} or 1/e.
+        c, lost = interval(self.inputs), self.eta * self.free
+        lg_w = log2(c * c / lost) + c * log2(2 / self.q)
+        lg_e = 2 * c + log2(c**2 * self.num_heads / lost)
+        twice_ln_4w = 2 * LN2 * (lg_w + 2)
+        # Beside them stand ln 2 - 2 < 0, left out, and ln(2e) + 1 - 2 = ln 2.
+        if self.weight is not Weight.PAPER:
+            bracket = LN2 + LN2 * lg_e + twice_ln_4w
+            return maximum(c + log2(c / lost), 1 + lg_w + log2(bracket))
+        lg_bracket = lg_sum(log2(interval(134) / 100) + lg_e, log2(twice_ln_4w))
+        spread = self.delta**2 * self.q * (1 - 2 * self.eta) * self.free
+        last = 1 + (c + log2(3 * self.num_heads / spread)) / 2
+        return maximum(c + log2(c / lost), 1 + lg_w + lg_bracket, last)
 
 
 def best_paper_reduction(
@@ -119,39 +139,58 @@ def best_paper_reduction(
     """Find the first layer's reduction with the least k, over a grid."""
     # The grid is η = (1 - R) i / 60, i = 1 … 29, δ in {.05, .1, .2, .35, .5, .75, 1}
     # and q = (1 - R / (1 - 2η)) / (1 + δ), which makes C' = R C.
-    heads = whole("num_heads", num_heads, 1)
-    cells = (PaperReduction(heads, 1, free, *cell, weight) for cell in _grid(kept))
-    best = next(cells)
-    k = best.least_k()
-    for reduction in cells:
+    best, k = None, 0
+    for cell, exact in itertools.product(range(1, ETA_CELLS), DELTAS):
+        eta, delta = (1 - kept) * cell / (2 * ETA_CELLS), rational(exact)
+        q = (1 - kept / (1 - 2 * eta)) / (1 + delta)
+        reduction = PaperReduction(num_heads, 1, free, eta, delta, q, weight)
+        if best is None:
+            best, k = reduction, reduction.least_k()
         # Most cells are settled by one look at the k just below the best.
-        if k > 2 and reduction.holds(k - 1):
+        elif k > 2 and reduction.holds(k - 1):
             best, k = reduction, reduction.least_k(below=k)
+    assert best is not None
     return best, k
 
 
-def _grid(kept: Interval) -> Iterator[tuple[Interval, Interval, Interval]]:
-    for cell in range(1, ETA_CELLS):
-        eta = (1 - kept) * cell / (2 * ETA_CELLS)
-        for exact in DELTAS:
-            delta = rational(exact)
-            yield eta, delta, (1 - kept / (1 - 2 * eta)) / (1 + delta)
-
-
 @dataclasses.dataclass(frozen=True)
-class PaperRoute:
-    """Result of route H: its threshold, and the reductions that lead there."""
+class ReductionRoute:
+    """Result of route H or A: its threshold, and the reductions that lead there."""
 
     # From here on a restriction with the free share C and a constant output exists.
     length: Tower
     inputs: tuple[Tower, ...]  # c_1 … c_{L-1}, the bits that an activation depends on
-    # The first reduction and its k; None for one layer.
-    first: tuple[PaperReduction, int] | None
+    # Of route H the first with its k; of route A those with a c of at most 10^6 bits.
+    reductions: tuple[Any, ...]
+
+
+def _iterate(
+    num_layers: int,
+    num_heads: int,
+    free: Fraction,
+    reduce: Callable[[Tower, Interval, Interval], Tower],
+) -> tuple[Tower, tuple[Tower, ...]]:
+    """⌊(H + 1) c_{L-1} / C⌋ + 1 and c_1 … c_{L-1}, given c' of a c, free and kept share."""
+    layers, share = whole("num_layers", num_layers, 1), probability("free", free)
+    if layers == 1:
+        return Tower.of(num_heads + 2), ()
+    exact = rational(share)
+    kept = exact if layers == 2 else exp(log(exact) / (layers - 1))
+    inputs, left = [Tower.of(1)], interval(1)
+    for _ in range(layers - 1):
+        inputs.append(reduce(inputs[-1], left, kept))
+        left *= kept
+    closing = Tower.of(num_heads + 1) * inputs[-1]
+    if closing.level:
+        quotient = closing.times(rational(1 / share))
+    else:
+        quotient = Tower.of(int(closing.top) * share.denominator // share.numerator)
+    return quotient + Tower.of(1), tuple(inputs[1:])
 
 
 def paper_route(
     num_layers: int, num_heads: int, free: Fraction, weight: Weight
-) -> PaperRoute:
+) -> ReductionRoute:
     """Returns the threshold of the paper's own proof, with corrected constants.
 
     n_L = max(n of (H3) in every reduction, ⌊(H + 1) c_{L-1} / C⌋ + 1); for one layer
@@ -175,58 +214,24 @@ def paper_route(
         Hahn 2020, Theorem 1 and Lemma 4, corrected; docs/theory/hard-attention.md,
         section 4.
     """
-    layers = whole("num_layers", num_layers, 1)
     heads = whole("num_heads", num_heads, 1)
-    share, weight = probability("free", free), instance("weight", weight, Weight)
-    exact = rational(share)
-    if layers == 1:
-        return PaperRoute(Tower.of(heads + 2), (), None)
-    kept = exact if layers == 2 else exp(log(exact) / (layers - 1))
-    reduction, k = best_paper_reduction(heads, interval(1), kept, weight)
-    inputs = [Tower.of(reduction.outputs(k))]
-    shortest = Tower.of(reduction.shortest(k))
-    left = kept
-    for _ in range(layers - 2):
-        after, needed = _next_inputs(inputs[-1], heads, left, kept, weight)
-        inputs.append(after)
-        shortest = max(shortest, needed)
-        left *= kept
-    closing = Tower.of(heads + 1) * inputs[-1]
-    length = divided(closing, share) + Tower.of(1)
-    return PaperRoute(max(shortest, length), tuple(inputs), (reduction, k))
+    weight = instance("weight", weight, Weight)
+    first: list[tuple[PaperReduction, int]] = []
+    shortest: list[Tower] = []
 
+    def reduce(c: Tower, left: Interval, kept: Interval) -> Tower:
+        if first:
+            after, needed = _next_inputs(c, heads, left, kept, weight)
+        else:
+            reduction, k = best_paper_reduction(heads, left, kept, weight)
+            first.append((reduction, k))
+            needed = Tower.of(reduction.shortest(k))
+            after = Tower.of(reduction.outputs(k))
+        shortest.append(needed)
+        return after
 
-def sufficient_log2_k(
-    inputs: Interval,
-    num_heads: int,
-    free: Interval,
-    eta: Interval,
-    delta: Interval,
-    q: Interval,
-    weight: Weight,
-) -> Interval:
-    """Returns lg of a real k, such that (H1), (H2) and g > 0 hold from there on."""
-    # With W = c T (2/q)^c and E = 4^c c² H / (η C) these k are enough:
-    #
-    #     A = 1/k²:      k = max{ c 2^c / (η C),  2W (ln 2 + 1.34 E + 2 ln(4W) - 2),
-    #                             2 √(3 · 2^c H / (δ² q (1 - 2η) C)) },
-    #     A = 1/(f+1):   k = max{ c 2^c / (η C),  2W (ln(2e) + 1 + ln E + 2 ln(4W) - 2) },
-    #
-    # by ln k <= k / (4W) + ln(4W) - 1 and (1 - A)^f >= e^{-1.34 E} or 1/e.
-    c, lost = inputs, eta * free
-    lg_w = log2(c * c / lost) + c * log2(2 / q)
-    lg_e = 2 * c + log2(c**2 * num_heads / lost)
-    twice_ln_4w = 2 * LN2 * (lg_w + 2)
-    # Beside them stand ln 2 - 2 < 0, left out, and ln(2e) + 1 - 2 = ln 2.
-    if weight is Weight.PAPER:
-        lg_bracket = lg_sum(log2(interval(134) / 100) + lg_e, log2(twice_ln_4w))
-    else:
-        lg_bracket = log2(LN2 + LN2 * lg_e + twice_ln_4w)
-    candidates = [c + log2(c / lost), 1 + lg_w + lg_bracket]
-    if weight is Weight.PAPER:
-        spread = delta**2 * q * (1 - 2 * eta) * free
-        candidates.append(1 + (c + log2(3 * num_heads / spread)) / 2)
-    return maximum(*candidates)
+    length, inputs = _iterate(num_layers, heads, free, reduce)
+    return ReductionRoute(max([length, *shortest]), inputs, tuple(first))
 
 
 def _next_inputs(
@@ -243,8 +248,8 @@ def _next_inputs(
     eta = (1 - kept) / (4 * c)
     delta = 1 / (4 * c)
     q = (1 - kept / (1 - 2 * eta)) / (1 + delta)
-    lg_k = sufficient_log2_k(c, heads, free, eta, delta, q, weight)
-    lg_k = lg_sum(lg_k, 0)  # the integer above k
+    reduction = PaperReduction(heads, int(inputs.top), free, eta, delta, q, weight)
+    lg_k = lg_sum(reduction.sufficient_log2_k(), 0)  # the integer above k
     spread = delta**2 * q * (1 - 2 * eta) * free / 3
     lg_product = c + lg_k + log2(interval(heads))
     after = Tower.power_of_two(log2(c) + lg_sum(lg_product, 0))
@@ -267,13 +272,6 @@ def _giant_step(
         return giant(inputs, log2(16 / lost), 7, 2 * lg_ratio + 10)
     slack = log2(3 + 2 * log(2 / lost))
     return giant(inputs, log2(4 / lost), 5, lg_ratio + slack + 8)
-
-
-def divided(number: Tower, share: Fraction) -> Tower:
-    """⌊number / share⌋ of an integer; an upper bound on the quotient beyond integers."""
-    if number.level == 0:
-        return Tower.of(int(number.top) * share.denominator // share.numerator)
-    return number.times(rational(1 / share))
 
 
 def giant(inputs: Tower, rate: Interval, power: int, constant: Interval) -> Tower:
@@ -326,17 +324,12 @@ class Alteration:
         c = interval(self.inputs)
         return LN2 * c + log(c * self.num_heads / (self.eps * self.free))
 
-    def parameters(self) -> dict[str, float]:
-        """Floats nearest to η, q and ε, by name."""
-        return {name: float(getattr(self, name).mid) for name in ("eta", "q", "eps")}
-
 
 def first_alteration(num_heads: int, kept: Interval) -> Alteration:
     """Returns the first layer's reduction with the least m, of q = (1 - R) i / 40."""
-    heads = whole("num_heads", num_heads, 1)
     one, zero = interval(1), interval(0)
     shares = ((1 - kept) * cell / CELLS for cell in range(1, CELLS))
-    cells = (Alteration(heads, 1, one, zero, q, 1 - q - kept) for q in shares)
+    cells = (Alteration(num_heads, 1, one, zero, q, 1 - q - kept) for q in shares)
     return min(cells, key=Alteration.kept)
 
 
@@ -344,16 +337,14 @@ def next_alteration(
     num_heads: int, inputs: int, free: Interval, kept: Interval
 ) -> Alteration:
     """Returns a later layer's reduction with the least c', over a grid."""
-    heads = whole("num_heads", num_heads, 1)
-    c = interval(whole("inputs", inputs, 2))
-    lost = float((1 - kept).mid)
-    a, b = _best_cell(heads, min(inputs, _MANY), float(free.mid), lost)
+    c, lost = interval(inputs), float((1 - kept).mid)
+    a, b = _best_cell(num_heads, min(inputs, _MANY), float(free.mid), lost)
     # The grid: η = (1 - R) a / (40c), q = (1 - η - R) / (1 - η) · (1 - b / (4c)), ε the
     # rest, for a, b = 1 … 39, b < 4c.
     eta = (1 - kept) * a / (CELLS * c)
     q = (1 - eta - kept) / (1 - eta) * (1 - b / (4 * c))
     # ε = (1 - η)(1 - q) - R, without taking apart numbers that agree to 1/c.
-    return Alteration(heads, inputs, free, eta, q, (1 - eta - kept) * b / (4 * c))
+    return Alteration(num_heads, inputs, free, eta, q, (1 - eta - kept) * b / (4 * c))
 
 
 def _best_cell(heads: int, c: int, free: float, lost: float) -> tuple[int, int]:
@@ -369,19 +360,7 @@ def _best_cell(heads: int, c: int, free: float, lost: float) -> tuple[int, int]:
     return int(a.flat[cell]), int(b.flat[cell])
 
 
-@dataclasses.dataclass(frozen=True)
-class AlterationRoute:
-    """Result of route A: its threshold, and the reductions that lead there."""
-
-    length: Tower  # from here on PARITY is impossible
-    inputs: tuple[Tower, ...]  # c_1 … c_{L-1}, the bits that an activation depends on
-    # Those with a c of at most 10^6 bits, first to last.
-    reductions: tuple[Alteration, ...]
-
-
-def alteration_route(
-    num_layers: int, num_heads: int, free: Fraction
-) -> AlterationRoute:
+def alteration_route(num_layers: int, num_heads: int, free: Fraction) -> ReductionRoute:
     """Returns the threshold of route A.
 
     n_L = ⌊(H + 1) c_{L-1} / C⌋ + 1.
@@ -402,22 +381,11 @@ def alteration_route(
     Source:
         docs/theory/hard-attention.md, section 5, Theorem 6.
     """
-    layers = whole("num_layers", num_layers, 1)
     heads = whole("num_heads", num_heads, 1)
-    share = probability("free", free)
-    exact = rational(share)
-    if layers == 1:
-        return AlterationRoute(Tower.of(heads + 2), (), ())
-    kept = exact if layers == 2 else exp(log(exact) / (layers - 1))
-    reductions = [first_alteration(heads, kept)]
-    inputs = [reductions[0].outputs()]
-    left = kept
-    for _ in range(layers - 2):
-        c = inputs[-1]
-        if c.level == 0:
-            reductions.append(next_alteration(heads, max(2, int(c.top)), left, kept))
-            inputs.append(reductions[-1].outputs())
-        else:
+    reductions: list[Alteration] = []
+
+    def reduce(c: Tower, left: Interval, kept: Interval) -> Tower:
+        if c.level:
             # For a c beyond integers (c > 2^(10^6)) the choices η = D / (4c),
             # q = (1 - η - R) / (1 - η) · (1 - 1/(4c)), ε the rest give, with D = 1 - R:
             # ε >= D / (5c), (2/q)^c <= 2 (2/D)^c, m <= 4c (2/D)^c and
@@ -426,9 +394,13 @@ def alteration_route(
             # share.
             lost = 1 - kept
             ratio = log2(heads / (lost * left))
-            inputs.append(giant(c, log2(4 / lost), 5, ratio + 6))
-        left *= kept
-    closing = Tower.of(heads + 1) * inputs[-1]
-    return AlterationRoute(
-        divided(closing, share) + Tower.of(1), tuple(inputs), tuple(reductions)
-    )
+            return giant(c, log2(4 / lost), 5, ratio + 6)
+        if reductions:
+            found = next_alteration(heads, max(2, int(c.top)), left, kept)
+        else:
+            found = first_alteration(heads, kept)
+        reductions.append(found)
+        return found.outputs()
+
+    length, inputs = _iterate(num_layers, heads, free, reduce)
+    return ReductionRoute(length, inputs, tuple(reductions))

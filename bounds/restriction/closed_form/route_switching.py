@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import math
 import numbers
+import operator
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -76,7 +77,9 @@ def depth_tails(
     num_lists = whole("num_lists", num_lists, 1)
     most = whole("most", most, 1)
     p = probability("star_probability", star_probability)
-    weights, total = _weights(width, 2 * p / (1 + p))
+    # C(w, j) r^j for j = 0 … w, over their common denominator.
+    a, b = (2 * p / (1 + p)).as_integer_ratio()
+    weights = [math.comb(width, j) * a**j * b ** (width - j) for j in range(width + 1)]
     # All numbers are multiples of 10^-digits, rounded up: the recursion holds for them
     # as it stands, because it needs of val only that it is an upper bound.
     one = 10 ** whole("digits", digits, 1)
@@ -86,13 +89,12 @@ def depth_tails(
         for s in range(1, most + 1):
             values = [previous[s]]
             for j in range(1, width + 1):
-                if j >= s:
-                    values.append(one)
-                else:
-                    deeper = (2**j - 1) * current[s - j] + previous[s - j]
-                    values.append(min(one, deeper))
-            bound = min(_plain(weights, values), _moebius(weights, values))
-            current.append(min(one, current[-1], -(-bound // total)))
+                left = max(0, s - j)
+                deeper = (2**j - 1) * current[left] + previous[left]
+                values.append(min(one, deeper))
+            plain = sum(map(operator.mul, weights, values))
+            bound = min(plain, _moebius(weights, values))
+            current.append(min(one, current[-1], -(-bound // b**width)))
         previous = current
     return tuple(Fraction(value, one) for value in previous)
 
@@ -132,25 +134,9 @@ def deep_probability(
     most = whole("most", most, 1)
     p = probability("star_probability", star_probability)
     tails = depth_tails(t, num_heads, most + 1, p, digits)
-    return sum(
-        (
-            math.comb(t, j) * (1 - p) ** (t - j) * (2 * p) ** j * tails[max(0, left)]
-            for j in range(t + 1)
-            for left in (most + 1 - j,)
-        ),
-        Fraction(0),
-    )
-
-
-def _weights(width: int, ratio: Fraction) -> tuple[list[int], int]:
-    """Returns C(w, j) r^j for j = 0 … w over their common denominator."""
-    a, b = ratio.numerator, ratio.denominator
-    terms = range(width + 1)
-    return [math.comb(width, j) * a**j * b ** (width - j) for j in terms], b**width
-
-
-def _plain(weights: list[int], values: list[int]) -> int:
-    return sum(weight * value for weight, value in zip(weights, values, strict=True))
+    met = lambda j: math.comb(t, j) * (1 - p) ** (t - j) * (2 * p) ** j
+    terms = (met(j) * tails[max(0, most + 1 - j)] for j in range(t + 1))
+    return sum(terms, Fraction(0))
 
 
 def _moebius(weights: list[int], values: list[int]) -> int:

@@ -38,7 +38,6 @@ from bounds.restriction.closed_form.tower import Tower
 
 Shape = tuple[int, int]
 Steps = tuple[SwitchingStep, ...]
-Spreads = tuple[Fraction | None, ...]
 
 # Parameters that were searched at length (`benchmarks.depth_search`). Each row is a proof,
 # which `switching_proof` and `dyck_threshold` recompute exactly. A line names L and H; then
@@ -105,28 +104,19 @@ _DYCK = """
 """
 
 
-def _shape(line: str) -> tuple[Shape, list[list[str]]]:
-    """Reads L and H of a line of the tables of parameters, and the words of each step."""
-    shape, steps = line.split(": ")
-    layers, heads = shape.split()
-    return (int(layers), int(heads)), [step.split() for step in steps.split(", ")]
+def _row(line: str) -> tuple[Shape, Steps, tuple[Fraction | None, ...], Fraction]:
+    """L and H, steps, spreads and the risk of a line of the tables of parameters."""
+    shape, rest = line.split(": ")
+    steps, _, risk = rest.partition(" | ")
+    layers, heads = map(int, shape.split())
+    words = [step.split() for step in steps.split(", ")]
+    found = tuple(SwitchingStep(Fraction(p), int(t)) for p, t, *_ in words)
+    spreads = tuple(None if c == "none" else Fraction(c) for *_, c in words)
+    return (layers, heads), found, spreads, Fraction(risk or 0)
 
 
-def _parity(line: str) -> tuple[Shape, Steps]:
-    shape, steps = _shape(line)
-    return shape, tuple(SwitchingStep(Fraction(p), int(t)) for p, t in steps)
-
-
-def _dyck(line: str) -> tuple[Shape, tuple[Steps, Spreads, Fraction]]:
-    rest, risk = line.split(" | ")
-    shape, steps = _shape(rest)
-    spreads = tuple(None if c == "none" else Fraction(c) for _, _, c in steps)
-    found = tuple(SwitchingStep(Fraction(p), int(t)) for p, t, _ in steps)
-    return shape, (found, spreads, Fraction(risk))
-
-
-RELEASED = dict(map(_parity, _PARITY.split("\n")[1:-1]))
-DYCK_RELEASED = dict(map(_dyck, _DYCK.split("\n")[1:-1]))
+RELEASED = {x: steps for x, steps, *_ in map(_row, _PARITY.split("\n")[1:-1])}
+DYCK_RELEASED = {row[0]: row[1:] for row in map(_row, _DYCK.split("\n")[1:-1])}
 
 # Routes take time with the square of the layers: half a minute for so many.
 MOST_LAYERS = 2000
@@ -248,7 +238,9 @@ def parity_routes(
         {
             "free": str(free),
             "inputs": [str(c) for c in alteration.inputs[:4]],
-            "reductions": [one.parameters() for one in alteration.reductions],
+            "reductions": [
+                _floats(one, "eta", "q", "eps") for one in alteration.reductions
+            ],
         },
         "docs/theory/hard-attention.md, section 5, Theorem 6",
     )
@@ -256,14 +248,19 @@ def parity_routes(
         paper = paper_route(num_layers, num_heads, free, weight)
         parameters: dict[str, Any] = {"free": str(free), "weight": weight.value}
         parameters["inputs"] = [str(c) for c in paper.inputs[:4]]
-        if paper.first is not None:
-            parameters |= {"k": paper.first[1], **paper.first[0].parameters()}
+        for reduction, k in paper.reductions:
+            parameters |= {"k": k, **_floats(reduction, "eta", "q", "delta")}
         yield Route(
             f"paper, A = {weight.value}",
             paper.length,
             parameters,
             "Hahn 2020, Theorem 1, corrected; docs/theory/hard-attention.md, section 4",
         )
+
+
+def _floats(reduction: Any, *names: str) -> dict[str, float]:
+    """Floats nearest to some of a reduction's parameters, by name."""
+    return {name: float(getattr(reduction, name).mid) for name in names}
 
 
 def switching_routes(

@@ -12,7 +12,6 @@ from bounds.restriction.closed_form.reductions import (
     Weight,
     best_paper_reduction,
     paper_route,
-    sufficient_log2_k,
 )
 from bounds.restriction.closed_form.tower import Tower, ceiling, log2
 
@@ -134,9 +133,8 @@ def test_the_closed_forms_are_sufficient(weight, c, heads):
     free, kept = interval(3) / 4, interval(2) / 3
     eta, delta = (1 - kept) / (4 * c), interval(1) / (4 * c)
     q = (1 - kept / (1 - 2 * eta)) / (1 + delta)
-    lg_k = sufficient_log2_k(interval(c), heads, free, eta, delta, q, weight)
-    k = ceiling(exp(lg_k * log(interval(2))))
     reduction = PaperReduction(heads, c, free, eta, delta, q, weight)
+    k = ceiling(exp(reduction.sufficient_log2_k() * log(interval(2))))
     for larger in (k, 2 * k, 1000 * k):
         assert reduction.holds(larger)
         assert all(by_definition(reduction, larger)[0])
