@@ -35,7 +35,10 @@ SPEC_BYTES, CONFIG_BYTES, INPUT_BYTES = 2**20, 2**26, 2**30
 
 def show(value: Any) -> str:
     """Returns the `repr` of a value on one line, the middle of a long one left out."""
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # more digits than Python prints
+        return "a number of thousands of digits"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} ... {text[-15:]}"
 
 

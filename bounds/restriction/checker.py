@@ -2,12 +2,10 @@
 
 It shares no code with the search. Where it accepts, all 2^F completions of the restriction
 have one final activation at the query, the position that is read; a certificate of a
-counterexample holds a pair of completions too, a member and a non-member of a language, of
-which at least one is misclassified. The proof goes layer by layer, by tables of activations
-and their possible sets (docs/certificates-of-restrictions.md, section 2). Rounding is
-enclosed: where it could decide anything, the certificate is rejected. The pair is run by the
-forward pass of `jax_models`, to the bit; this alone shows that one of the two strings is
-misclassified. The tables show it of the whole subcube.
+counterexample holds a pair of completions too, a member and a non-member of a language. The
+proof goes layer by layer, by tables of activations and their possible sets
+(docs/certificates-of-restrictions.md, section 2); where rounding could decide anything, the
+certificate is rejected. The pair is also run by the forward pass of `jax_models`.
 """
 
 import dataclasses
@@ -30,6 +28,7 @@ from bounds.restriction.checking.enclosure import Enclosure, layer_norm
 from bounds.restriction.checking.layer import check_layer
 from bounds.restriction.checking.tables import Refuted, Tables, embed_tables
 from jax_models import InputError, Transformer, model_bytes
+from jax_models.arguments import show
 from jax_models.format.model_check import check_model
 from jax_models.model.rows import LayerNorm
 from jax_models.model.transformer import read_logits
@@ -38,8 +37,8 @@ Membership = Callable[[Int[np.ndarray, "tokens"]], bool]
 __all__ = ["Verification", "check_certificate", "read_certificate"]
 
 
-def final_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
-    """Returns the query's final activation, checked to be equal for all completions."""
+def check_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
+    """Returns the query's final activation, checked to be one and the claimed output."""
     if claim.query not in top.deps:
         raise Refuted(f"the last layer does not list the query, position {claim.query}")
     rows = top.rows(claim.query)
@@ -53,12 +52,7 @@ def final_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
     if model.final_norm is not None:
         assert isinstance(model.final_norm, LayerNorm)
         values = layer_norm(model.final_norm, values)
-    return values[0]
-
-
-def check_output(found: Enclosure, claim: Claim) -> None:
-    """Checks that each entry of the claimed output lies within the enclosure `found`."""
-    output = np.array(claim.output)
+    found, output = values[0], np.array(claim.output)
     if output.shape != found.centre.shape:
         raise Refuted(
             f"output has {len(output)} numbers; the activation has {len(found.centre)}"
@@ -71,18 +65,15 @@ def check_output(found: Enclosure, claim: Claim) -> None:
             f"output[{c}] = {float(output[c])}; the model gives "
             f"{found.centre[c].item()} up to {found.radius[c]:.2g}"
         )
-
-
-def fill(claim: Claim, bit: int) -> Int[np.ndarray, "tokens"]:
-    """Returns the completion of the claim's restriction in which every free bit is `bit`."""
-    rho = np.array(claim.rho)
-    return np.where(rho == FREE, claim.symbols[bit], rho)
+    return found
 
 
 def check_runs(model: Transformer, found: Enclosure, claim: Claim) -> None:
     """Checks that the model, run on the pair or two completions, gives the claimed output."""
     # Any two completions will do where there is no pair.
-    strings = claim.pair or (fill(claim, 0), fill(claim, 1))
+    rho = np.array(claim.rho)
+    filled = [np.where(rho == FREE, symbol, rho).tolist() for symbol in claim.symbols]
+    strings = claim.pair or filled
     output = np.array(claim.output)
     runs = []
     for string in strings:
@@ -94,7 +85,7 @@ def check_runs(model: Transformer, found: Enclosure, claim: Claim) -> None:
         near = np.abs(ran - output) <= 2 * found.radius
         if not near.all():
             raise Refuted(
-                f"the model, run on {_show(string)}, does not give the output of the "
+                f"the model, run on {show(list(string))}, does not give the output of the "
                 f"certificate: coordinate {np.argmin(near)} is {ran[np.argmin(near)]!r}"
             )
     first, second = (np.asarray(run) for run in runs)
@@ -155,11 +146,6 @@ def check_counts(claim: Claim) -> None:
         )
 
 
-def _show(string: Any) -> str:
-    text = "".join(map(str, string)) if max(string) < 10 else " ".join(map(str, string))
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
 @dataclasses.dataclass(frozen=True)
 class Verification:
     """The checker's answer: why a certificate is rejected, or what it shows."""
@@ -195,32 +181,33 @@ def check_certificate(
         Hahn 2020, Theorem 1; docs/certificates-of-restrictions.md, section 2.
     """
     model = check_model(model)
-    _require_known_rows(model)
-    _require_hard_float64(model)
+    _require_certifiable(model)
     try:
         claim = decode_claim(certificate)
     except InputError as error:
         return Verification(False, (f"malformed: {error}",))
-    wrong = _header_faults(model, claim)
-    if wrong:
+    if wrong := _header_faults(model, claim):
         return Verification(False, tuple(wrong))
+    output, exact = None, False
     with np.errstate(over="ignore", invalid="ignore"):
         try:
             output, exact = _verify_tables(model, claim)
             if claim.mode == "exact" and not exact:
                 wrong.append("mode = 'exact', but float64 rounds some of its numbers")
-        except (Refuted, InputError) as refuted:
-            output, exact = None, False
+        except InputError as refuted:
             wrong.append(str(refuted))
-        wrong += _outcome_faults(model, claim, output, member)
+        faults = _refutation(check_pair, claim, member)
+        if output is not None and not faults:
+            faults = _refutation(check_runs, model, output, claim)
+        wrong += faults + _refutation(check_counts, claim)
     if wrong or output is None:
         return Verification(False, tuple(wrong))
     return Verification(True, _statements(claim, output, exact))
 
 
-def _require_known_rows(model: Transformer) -> None:
+def _require_certifiable(model: Transformer) -> None:
     norms = [model.final_norm]
-    for layer in model.layers:
+    for depth, layer in enumerate(model.layers):
         for piece in layer.attention.pieces:
             raise InputError(f"attention has {piece}; the checker has no rule for that")
         norms += [layer.norm1, layer.norm2]
@@ -233,27 +220,23 @@ def _require_known_rows(model: Transformer) -> None:
             raise InputError(
                 "a feed-forward block has a gate; the checker has no rule for Product"
             )
-    for norm in norms:
-        if norm is not None and not isinstance(norm, LayerNorm):
-            raise InputError(
-                f"a norm is {type(norm).__name__}; the checker has a rule for LayerNorm "
-                "alone"
-            )
-
-
-def _require_hard_float64(model: Transformer) -> None:
-    if model.dtype != np.float64:
-        raise InputError(
-            f"the model is in {model.dtype}; certificates are of float64 models, whose "
-            "rounding they enclose: convert it with jax_models.with_dtype"
-        )
-    for depth, layer in enumerate(model.layers):
         name = layer.attention.weighting.name
         if name not in TIES:
             raise InputError(
                 f"layer {depth} has {name} attention; a restriction is certified for "
                 f"{', '.join(TIES)} only"
             )
+    for norm in norms:
+        if norm is not None and not isinstance(norm, LayerNorm):
+            raise InputError(
+                f"a norm is {type(norm).__name__}; the checker has a rule for LayerNorm "
+                "alone"
+            )
+    if model.dtype != np.float64:
+        raise InputError(
+            f"the model is in {model.dtype}; certificates are of float64 models, whose "
+            "rounding they enclose: convert it with jax_models.with_dtype"
+        )
 
 
 def _header_faults(model: Transformer, claim: Claim) -> list[str]:
@@ -266,8 +249,8 @@ def _header_faults(model: Transformer, claim: Claim) -> list[str]:
             f"it is of another model: model_digest = {claim.model_digest[:64]!r}, this "
             f"model has {digest!r}"
         )
-    if claim.num_layers != len(attentions):
-        return [*faults, f"L = {claim.num_layers}; the model has {len(attentions)}"]
+    if len(claim.layers) != len(attentions):
+        return [*faults, f"L = {len(claim.layers)}; the model has {len(attentions)}"]
     for name, claimed, found in (
         ("H", claim.heads, [attention.num_heads for attention in attentions]),
         ("tie", claim.ties, [TIES[one.weighting.name] for one in attentions]),
@@ -294,44 +277,26 @@ def _verify_tables(model: Transformer, claim: Claim) -> tuple[Enclosure, bool]:
     identities = {}
     tables = embed_tables(model, claim, identities)
     exact = True
-    for depth, (layer, claims) in enumerate(
-        zip(model.layers, claim.layers, strict=True)
-    ):
-        tie = claim.ties[depth]
+    both = zip(model.layers, claim.layers, strict=True)
+    for depth, (layer, claims) in enumerate(both):
         if not claims:
             raise Refuted(f"layer {depth} lists no position")
         try:
-            tables, scored = check_layer(
-                layer, tables, claims, tie, claim.length, identities
-            )
+            tables, scored = check_layer(layer, tables, claims, identities)
         except Refuted as refuted:
             raise Refuted(f"layer {depth}: {refuted}") from None
         exact &= scored and tables.values.exact
-    output = final_output(model, tables, claim)
-    check_output(output, claim)
+    output = check_output(model, tables, claim)
     return output, exact and output.exact
 
 
-def _outcome_faults(
-    model: Transformer,
-    claim: Claim,
-    output: Enclosure | None,
-    member: Membership | None,
-) -> list[str]:
-    """Faults of the pair, of the model's runs (if the pair has none) and of the counts."""
-    faults = []
-
-    def note(check: Any, *given: Any) -> None:
-        try:
-            check(*given)
-        except (Refuted, InputError) as refuted:
-            faults.append(str(refuted))
-
-    note(check_pair, claim, member)
-    if output is not None and not faults:
-        note(check_runs, model, output, claim)
-    note(check_counts, claim)
-    return faults
+def _refutation(check: Callable[..., None], *given: Any) -> list[str]:
+    """The reason for which a check refutes what it is given, in a list; else none."""
+    try:
+        check(*given)
+    except InputError as refuted:
+        return [str(refuted)]
+    return []
 
 
 def _statements(claim: Claim, output: Enclosure, exact: bool) -> tuple[str, ...]:

@@ -1,35 +1,42 @@
 """Claims of a certificate, read into types: every entry checked for its form alone.
 
-A certificate shows that a restriction rho, which fixes some tokens and leaves a free bit at
-the other positions, makes the output of a hard-attention model constant.
-
-The file is JSON (docs/certificates-of-restrictions.md). A position has a table of its
-activations, a row for each assignment of the free bits that it depends on; a possible set
-holds the positions that a row may attend to, and its witness is a position that wins
-against every position outside. The other modules decide whether the claims are true.
+A certificate (docs/certificates-of-restrictions.md) shows that a restriction rho, which
+fixes some tokens and leaves a free bit at the other positions, makes the output of a
+hard-attention model constant. A position has a table of its activations, a row for each
+assignment of the free bits that it depends on; a possible set holds the positions that a row
+may attend to, and its witness is a position that wins against every position outside.
 """
 
 import dataclasses
+import functools
 import itertools
 import os
-import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from jax_models import InputError
-from jax_models.arguments import read_json_file
+from jax_models.arguments import (
+    choose_name,
+    expect_integer,
+    expect_kind,
+    expect_number,
+    read_json_file,
+    show,
+)
 from jax_models.languages import RegularLanguage
 
 FORMAT = "attention-bounds restriction certificate 1"
 FREE = -1
-# No position, token or count of a model is beyond it.
-LARGEST = 2**31 - 1
 TIES = {"leftmost_hard": "L", "rightmost_hard": "R", "average_hard": "avg"}
 MODES = ("exact", "floating")
 KEYS = (
     "format n L H tie mask model_digest symbols rho query mode layers output pair "
     "language members free log2_misclassified"
 ).split()
+
+T = TypeVar("T")
+# Checked value of an entry, given its place in the file and its JSON.
+Reader = Callable[[str, Any], T]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,20 +59,19 @@ class PositionClaim:
 class Claim:
     """The decoded entries of a certificate."""
 
-    num_layers: int
     heads: tuple[int, ...]
     ties: tuple[str, ...]
     masks: tuple[str, ...]
     model_digest: str
-    symbols: tuple[int, int]
+    symbols: tuple[int, ...]  # two
     rho: tuple[int, ...]
     query: int
     mode: str
     layers: tuple[Mapping[int, PositionClaim], ...]
     output: tuple[float, ...]
-    pair: tuple[tuple[int, ...], tuple[int, ...]] | None
+    pair: tuple[tuple[int, ...], ...] | None  # two
     language: str | None
-    members: tuple[bool, bool] | None
+    members: tuple[bool, ...] | None  # of the pair
     free: int
     log2_misclassified: int | None
     automaton: RegularLanguage | None = None  # of a language that has no name
@@ -96,197 +102,120 @@ def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
     if kind != FORMAT:
         raise InputError(
             f"{os.fspath(path)!r} is no certificate of a restriction: its format is "
-            f"{_short(kind)}; expected {FORMAT!r}"
+            f"{show(kind)}; expected {FORMAT!r}"
         )
     return found
 
 
 def decode_claim(certificate: Mapping[str, Any]) -> Claim:
     """Decodes the claims of a certificate; raises `InputError` for a malformed entry."""
-    if not isinstance(certificate, Mapping):
-        raise InputError(f"a certificate is a JSON object, got {_short(certificate)}")
+    expect_kind("the certificate", certificate, Mapping, "a JSON object")
     for key in KEYS:
         if key not in certificate:
             raise InputError(f"the certificate has no entry {key!r}")
     entry = {key: certificate[key] for key in KEYS}
     if entry["format"] != FORMAT:
-        raise InputError(f"format = {_short(entry['format'])}; expected {FORMAT!r}")
-    length = _integer("n", entry["n"], 1)
-    depth = _integer("L", entry["L"], 0)
-    symbols = _integers("symbols", entry["symbols"], 0)
-    rho = _integers("rho", entry["rho"], FREE)
-    _expect_length("symbols", symbols, 2)
-    _expect_length("rho", rho, length)
-    layers = _list("layers", entry["layers"])
-    _expect_length("layers", layers, depth)
-    automaton = None
-    # A language without a name stands in the file as its automaton.
-    if isinstance(entry["language"], Mapping):
-        automaton = RegularLanguage.decode(dict(entry["language"]))
-        entry["language"] = automaton.name
-    for name, allowed in (("mode", MODES), ("model_digest", None), ("language", None)):
-        value = entry[name]
-        if value is None and name == "language":
-            continue
-        if not isinstance(value, str) or (allowed and value not in allowed):
-            wanted = "a text" if allowed is None else f"one of {', '.join(allowed)}"
-            raise InputError(f"{name} = {_short(value)}; expected {wanted}")
-    misclassified = entry["log2_misclassified"]
-    return Claim(
-        num_layers=depth,
-        heads=tuple(
-            _integer("H", heads, 1) for heads in _per_layer("H", entry["H"], depth)
-        ),
-        ties=_names("tie", entry["tie"], depth),
-        masks=_names("mask", entry["mask"], depth),
-        model_digest=entry["model_digest"],
-        symbols=(symbols[0], symbols[1]),
-        rho=rho,
-        query=_below("query", entry["query"], length),
-        mode=entry["mode"],
-        layers=tuple(
-            _layer(f"layers[{at}]", layer, length) for at, layer in enumerate(layers)
-        ),
-        output=tuple(
-            _number(f"output[{at}]", value)
-            for at, value in enumerate(_list("output", entry["output"]))
-        ),
-        pair=_pair(entry["pair"], length),
-        language=entry["language"],
-        automaton=automaton,
-        members=_members(entry["members"]),
-        free=_integer("free", entry["free"], 0),
-        log2_misclassified=(
-            None
-            if misclassified is None
-            else _integer("log2_misclassified", misclassified, 0)
-        ),
-    )
+        raise InputError(f"format = {show(entry['format'])}; expected {FORMAT!r}")
+    length = expect_integer("n", entry["n"], 1)
+    depth = expect_integer("L", entry["L"], 0)
+    position = functools.partial(expect_integer, least=0, most=length - 1)
+    token = functools.partial(expect_integer, least=0)
+    or_free = functools.partial(expect_integer, least=FREE)
+    rho = _list("rho", entry["rho"], or_free, length)
+    names = {str(i): i for i in range(length)}
 
+    def per_layer(key: str, read: Reader[T]) -> tuple[T, ...]:
+        value = entry[key]
+        shared = not isinstance(value, list | tuple)
+        return _list(key, [value] * depth if shared else value, read, depth)
 
-def _short(value: Any) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # more digits than Python prints
-        return "a number of thousands of digits"
-    return text if len(text) <= 60 else text[:57] + "..."
+    def positions(where: str, value: Any) -> tuple[int, ...]:
+        found = _list(where, value, position)
+        if any(a >= b for a, b in itertools.pairwise(found)):
+            raise InputError(f"{where} = {show(value)}; expected ascending positions")
+        return found
 
-
-def _list(where: str, value: Any) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        raise InputError(f"{where} = {_short(value)}; expected a list")
-    return list(value)
-
-
-def _expect_length(where: str, value: Any, length: int) -> None:
-    if len(value) != length:
-        raise InputError(f"{where} has {len(value)} entries; expected {length}")
-
-
-def _integer(where: str, value: Any, least: int) -> int:
-    # True is an integer of Python, but not of JSON.
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or not least <= value <= LARGEST:
-        raise InputError(
-            f"{where} = {_short(value)}; expected an integer from {least} to {LARGEST}"
+    def row(where: str, value: Any) -> RowClaim:
+        possible, witness = _object(where, value, "poss", "witness")
+        return RowClaim(
+            positions(f"{where}.poss", possible),
+            _optional(f"{where}.witness", witness, position),
         )
-    return value
 
+    def listed(where: str, value: Any) -> PositionClaim:
+        deps, heads = _object(where, value, "deps", "heads")
+        return PositionClaim(
+            positions(f"{where}.deps", deps),
+            _list(f"{where}.heads", heads, lambda at, rows: _list(at, rows, row)),
+        )
 
-def _below(where: str, value: Any, length: int) -> int:
-    if _integer(where, value, 0) >= length:
-        raise InputError(f"{where} = {value}; positions are 0 to {length - 1}")
-    return value
-
-
-def _number(where: str, value: Any) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Integers of any size compare with floats, but not all of them become one.
-    if not number or not abs(value) <= sys.float_info.max:
-        raise InputError(f"{where} = {_short(value)}; expected a finite number")
-    return float(value)
-
-
-def _integers(where: str, value: Any, least: int) -> tuple[int, ...]:
-    return tuple(_integer(where, one, least) for one in _list(where, value))
-
-
-def _ascending(where: str, value: Any, length: int) -> tuple[int, ...]:
-    found = tuple(_below(where, one, length) for one in _list(where, value))
-    if any(a >= b for a, b in itertools.pairwise(found)):
-        raise InputError(f"{where} = {_short(value)}; expected ascending positions")
-    return found
-
-
-def _per_layer(where: str, value: Any, depth: int) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        return [value] * depth
-    _expect_length(where, value, depth)
-    return list(value)
-
-
-def _names(where: str, value: Any, depth: int) -> tuple[str, ...]:
-    found = _per_layer(where, value, depth)
-    for name in found:
-        if not isinstance(name, str):
-            raise InputError(f"{where} = {_short(name)}; expected a name")
-    return tuple(found)
-
-
-def _layer(where: str, value: Any, length: int) -> dict[int, PositionClaim]:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{where} = {_short(value)}; expected an object of positions")
-    found = {}
-    for key, entry in value.items():
-        if not (isinstance(key, str) and key.isascii() and key.isdecimal()):
-            raise InputError(f"{where} has the key {key!r}; expected a position")
-        # A longer number is no position, and Python refuses to read thousands of
-        # digits.
-        position = _below(f"{where} key", int(key) if len(key) < 19 else -1, length)
-        at = f"{where}[{key!r}]"
-        if not isinstance(entry, Mapping) or not {"deps", "heads"} <= entry.keys():
-            raise InputError(f"{at} = {_short(entry)}; expected deps and heads")
-        # "1" and "01" are two keys, and one position.
-        if position in found:
-            raise InputError(f"{where} lists position {position} twice")
-        found[position] = PositionClaim(
-            deps=_ascending(f"{at}.deps", entry["deps"], length),
-            heads=tuple(
-                tuple(
-                    _row(f"{at}.heads[{h}][{a}]", row, length)
-                    for a, row in enumerate(_list(f"{at}.heads[{h}]", rows))
+    def layer(where: str, value: Any) -> dict[int, PositionClaim]:
+        expect_kind(where, value, Mapping, "an object of positions")
+        found = {}
+        for key, claims in value.items():
+            if key not in names:
+                raise InputError(
+                    f"{where} has the key {show(key)}; expected a position, 0 to "
+                    f"{length - 1}"
                 )
-                for h, rows in enumerate(_list(f"{at}.heads", entry["heads"]))
-            ),
-        )
-    return found
+            found[names[key]] = listed(f"{where}[{key!r}]", claims)
+        return found
 
-
-def _row(where: str, value: Any, length: int) -> RowClaim:
-    if not isinstance(value, Mapping) or not {"poss", "witness"} <= value.keys():
-        raise InputError(f"{where} = {_short(value)}; expected poss and witness")
-    witness = value["witness"]
-    return RowClaim(
-        _ascending(f"{where}.poss", value["poss"], length),
-        None if witness is None else _below(f"{where}.witness", witness, length),
+    automaton, language = None, entry["language"]
+    # A language without a name stands in the file as its automaton.
+    if isinstance(language, Mapping):
+        automaton = RegularLanguage.decode(dict(language))
+        language = automaton.name
+    string = functools.partial(_list, read=token, length=length)
+    pair = functools.partial(_list, read=string, length=2)
+    two = functools.partial(_list, read=_boolean, length=2)
+    return Claim(
+        layers=_list("layers", entry["layers"], layer, depth),
+        heads=per_layer("H", functools.partial(expect_integer, least=1)),
+        ties=per_layer("tie", _text),
+        masks=per_layer("mask", _text),
+        model_digest=_text("model_digest", entry["model_digest"]),
+        symbols=_list("symbols", entry["symbols"], token, 2),
+        rho=rho,
+        query=position("query", entry["query"]),
+        mode=choose_name("mode", entry["mode"], MODES),
+        output=_list("output", entry["output"], expect_number),
+        pair=_optional("pair", entry["pair"], pair),
+        language=_optional("language", language, _text),
+        automaton=automaton,
+        members=_optional("members", entry["members"], two),
+        free=token("free", entry["free"]),
+        log2_misclassified=_optional(
+            "log2_misclassified", entry["log2_misclassified"], token
+        ),
     )
 
 
-def _pair(value: Any, length: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    if value is None:
-        return None
-    strings = [_integers("pair", one, 0) for one in _list("pair", value)]
-    _expect_length("pair", strings, 2)
-    for string in strings:
-        _expect_length("a string of the pair", string, length)
-    return strings[0], strings[1]
+def _list(
+    where: str, value: Any, read: Reader[T], length: int | None = None
+) -> tuple[T, ...]:
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{where} = {show(value)}; expected a list")
+    if length not in (None, len(value)):
+        raise InputError(f"{where} has {len(value)} entries; expected {length}")
+    return tuple(read(f"{where}[{at}]", one) for at, one in enumerate(value))
 
 
-def _members(value: Any) -> tuple[bool, bool] | None:
-    if value is None:
-        return None
-    found = _list("members", value)
-    _expect_length("members", found, 2)
-    if not all(isinstance(one, bool) for one in found):
-        raise InputError(f"members = {_short(value)}; expected two of true and false")
-    return found[0], found[1]
+def _object(where: str, value: Any, *keys: str) -> list[Any]:
+    if not isinstance(value, Mapping) or not set(keys) <= value.keys():
+        raise InputError(f"{where} = {show(value)}; expected {' and '.join(keys)}")
+    return [value[key] for key in keys]
+
+
+def _optional(where: str, value: Any, read: Reader[T]) -> T | None:
+    return None if value is None else read(where, value)
+
+
+def _text(where: str, value: Any) -> str:
+    expect_kind(where, value, str, "a text")
+    return value
+
+
+def _boolean(where: str, value: Any) -> bool:
+    expect_kind(where, value, bool, "true or false")
+    return value

@@ -1,13 +1,11 @@
 """One layer of a certificate: its claims checked, its tables computed from scratch.
 
-A score becomes the cell round(score / tie_resolution) (docs/model-format.md, section 3).
-Cells are intervals [low, high] here that hold every machine's. A position is *possible*
-for a row if its greatest cell lets it win under some completion; the witness is a position
-that wins against all that are not possible. n positions of A rows each take O(n A K d)
-operations for K rows in all of width d.
-
-A row's *recipe* is its own table row below and, for each head, the rows attended to. Two
-rows have one *identity* if they are certainly the same real vector (`tables`).
+A score becomes the cell round(score / tie_resolution) (docs/model-format.md, section 3),
+here an interval [low, high] that holds every machine's. A position is *possible* for a row
+if its greatest cell lets it win under some completion. A row's *recipe* is its own table row
+below and, for each head, the rows attended to; two rows have one *identity* if they are
+certainly the same real vector. n positions of A rows each take O(n A K d) operations for K
+rows in all of width d.
 """
 
 import dataclasses
@@ -21,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bounds.numbers.rounding import gamma_upper
-from bounds.restriction.checking.claim import PositionClaim, RowClaim
+from bounds.restriction.checking.claim import TIES, PositionClaim, RowClaim
 from bounds.restriction.checking.enclosure import (
     FUNCTION_STEPS,
     SMALLEST,
@@ -49,7 +47,6 @@ from bounds.restriction.checking.tables import (
     assignments,
     identify_rows,
     row_index,
-    stack_tables,
 )
 from jax_models import InputError
 from jax_models.model.attention import Attention
@@ -203,15 +200,11 @@ class HeadScores:
     exact: bool  # whether all scores, products of queries and keys, are exact
     bit: int  # exact scores are multiples of 2^bit
 
-    def scores(self, rows: slice) -> Enclosure:
-        """Returns the scores of the query rows `rows` against all rows, enclosed."""
-        return enclose_scores(self.attention.scoring, self, rows)
-
     def cells(
         self, rows: slice
     ) -> tuple[Float[np.ndarray, "rows keys"], Float[np.ndarray, "rows keys"]]:
         """Returns the least and greatest score cells of the query rows against all rows."""
-        scores = self.scores(rows)
+        scores = enclose_scores(self.attention.scoring, self, rows)
         resolution = self.attention.weighting.resolution(np.float64)
         if self.exact:
             # Where exact scores are multiples of a number so much wider than a cell that
@@ -220,14 +213,13 @@ class HeadScores:
             size = np.abs(scores.centre).max(initial=0.0)
             if 2.0**self.bit > 2 * resolution + 8 * UNIT * size:
                 return scores.centre, scores.centre
-        ends = []
-        for side in (-1, 1):
-            ratio = (scores.centre + side * scores.radius) / resolution
-            # Two roundings here and two in the machine, whichever way it divides: CPUs
-            # multiply by the reciprocal of the constant.
-            ratio = ratio + side * 8 * UNIT * np.abs(ratio)
-            ends.append(np.rint(ratio))
-        return ends[0], ends[1]
+        low, high = (
+            (scores.centre + side * scores.radius) / resolution for side in (-1, 1)
+        )
+        # Two roundings here and two in the machine, whichever way it divides: CPUs
+        # multiply by the reciprocal of the constant.
+        off = 8 * UNIT
+        return np.rint(low - off * np.abs(low)), np.rint(high + off * np.abs(high))
 
 
 @functools.singledispatch
@@ -290,37 +282,49 @@ def check_layer(
     layer: Layer,
     below: Tables,
     claims: Mapping[int, PositionClaim],
-    tie: str,
-    length: int,
     identities: Identities,
 ) -> tuple[Tables, bool]:
     """Checks the claims of a layer; returns its tables and whether scores are exact."""
-    inputs = below.values
+    inputs, attention = below.values, layer.attention
     if layer.layer_norm == "pre" and layer.norm1 is not None:
         assert isinstance(layer.norm1, LayerNorm)
         inputs = layer_norm(layer.norm1, inputs)
-    attention = layer.attention
-    places = below.row_position
     heads = [
-        score_head(attention, head, inputs, length, places)
+        score_head(attention, head, inputs, below.length, below.row_position)
         for head in range(attention.num_heads)
     ]
     book: dict[Recipe, int] = {}  # numbers of the recipes of the layer's rows
     deps = {position: claims[position].deps for position in sorted(claims)}
     made = {
-        position: _check_position(position, claims[position], below, heads, tie, book)
+        position: _check_position(position, claims[position], below, heads, book)
         for position in deps
     }
     recipes = list(book)
-    values, identity = _cook(layer, inputs, below, recipes, identities)
-    rationals = Rationals(layer, below, recipes)
-    chosen = [
-        _project_table(position, deps[position], *made[position], identity, rationals)
-        for position in deps
+    values = _cook(layer, inputs, below, recipes)
+    ways: list[Hashable] = [
+        (
+            "made",
+            id(layer),
+            int(below.identity[row]),
+            tuple(way_to_attend(below.identity, one) for one in attended),
+        )
+        for row, attended in recipes
     ]
+    identity = identify_rows(identities, values, ways)
+    rationals = Rationals(layer, below, recipes)
+    chosen = []
+    for position, (among, numbers) in made.items():
+        index = row_index(assignments(len(among)), among, deps[position])
+        # The first assignment to the other bits stands for all of them.
+        chosen.append(numbers[np.unique(index, return_index=True)[1]])
+        if not _are_equal(numbers, chosen[-1][index], identity, rationals):
+            raise Refuted(
+                f"position {position} is not a function of its deps "
+                f"{list(deps[position])} alone: of {list(among)} it may depend on more"
+            )
     rows = np.concatenate(chosen)
     values = _share(values, identity)
-    tables = stack_tables(values[rows], identity[rows], deps, length, rows, rationals)
+    tables = Tables(values[rows], identity[rows], deps, below.length, rows, rationals)
     return tables, all(head.exact for head in heads)
 
 
@@ -329,13 +333,12 @@ def _check_position(
     claim: PositionClaim,
     below: Tables,
     heads: list[HeadScores],
-    tie: str,
     book: dict[Recipe, int],
 ) -> tuple[tuple[int, ...], Int[np.ndarray, "assignments"]]:
     """Checks a position's claims; returns its free bits and its rows' recipe numbers."""
-    where = f"position {position}"
-    length = below.bits.shape[1]
-    seen = SEES[heads[0].attention.mask](position, np.arange(length))
+    where, attention = f"position {position}", heads[0].attention
+    tie, length = TIES[attention.weighting.name], below.length
+    seen = SEES[attention.mask](position, np.arange(length))
     for needed in (position, *np.flatnonzero(seen)):
         if needed not in below.deps:
             raise Refuted(
@@ -361,21 +364,35 @@ def _check_position(
             f"{where} depends on {len(among)} free bits; the checker takes at most "
             f"{MOST_DEPS}, a table of {1 << MOST_DEPS} rows"
         )
-    # `deps` may be fewer: `_project_table` checks that the table is a function of them.
+    # `deps` may be fewer, if the table is a function of them.
     if not set(claim.deps) <= set(among):
         stray = sorted(set(claim.deps) - set(among))[0]
         raise Refuted(f"{where}: deps lists {stray}, on which nothing it sees depends")
     bits = assignments(len(among))
     own_row = row_index(bits, among, own)
-    agrees = _consistent(below, own)
+    # Rows of all tables that do not contradict a row of the position's own table.
+    agrees = np.ones((1 << len(own), len(below.bits)), bool)
+    for place, bit in enumerate(own):
+        # -1 stands at positions that a row does not depend on.
+        column = below.bits[:, bit]
+        agrees &= (column < 0) | (column == assignments(len(own))[:, place, None])
+    starts = list(below.start.values())
     attended: list[list[tuple[int, ...]]] = []
     for head, (scores, rows) in enumerate(zip(heads, claim.heads, strict=True)):
         low, high = scores.cells(below.rows(position))
+        # Lowest and highest cell of each position, over the rows that agree.
+        least = np.full((len(rows), length), np.inf)
+        most = -least
+        least[:, below.positions] = np.minimum.reduceat(
+            np.where(agrees, low, np.inf), starts, axis=1
+        )
+        most[:, below.positions] = np.maximum.reduceat(
+            np.where(agrees, high, -np.inf), starts, axis=1
+        )
         found: list[tuple[int, ...]] = [()] * len(bits)
         for a, row in enumerate(rows):
             try:
-                extremes = _extremes(below, low[a], high[a], agrees[a], length)
-                check_possible(row, *extremes, seen, tie)
+                check_possible(row, least[a], most[a], seen, tie)
                 on = np.flatnonzero(own_row == a)
                 if row.possible:
                     # Rows of the possible positions under each assignment to `among`.
@@ -398,59 +415,21 @@ def _check_position(
     return among, np.array([book.setdefault(one, len(book)) for one in recipes])
 
 
-def _consistent(
-    below: Tables, own: tuple[int, ...]
-) -> Bool[np.ndarray, "assignments keys"]:
-    """Whether each table row agrees with each assignment to the free bits `own`."""
-    bits = assignments(len(own))
-    agrees = np.ones((len(bits), len(below.bits)), bool)
-    for place, position in enumerate(own):
-        # -1 stands at positions that a row does not depend on.
-        column = below.bits[:, position]
-        agrees &= (column < 0) | (column == bits[:, place, None])
-    return agrees
-
-
-def _extremes(
-    below: Tables,
-    low: Float[np.ndarray, "keys"],
-    high: Float[np.ndarray, "keys"],
-    agrees: Bool[np.ndarray, "keys"],
-    length: int,
-) -> tuple[Float[np.ndarray, "tokens"], Float[np.ndarray, "tokens"]]:
-    """Lowest and highest cell of each position, over its rows that `agrees` marks."""
-    starts, positions = below.starts, below.positions
-    least, most = np.full(length, np.inf), np.full(length, -np.inf)
-    # Rows that contradict the query's own have cells that neither end takes.
-    least[positions] = np.minimum.reduceat(np.where(agrees, low, np.inf), starts)
-    most[positions] = np.maximum.reduceat(np.where(agrees, high, -np.inf), starts)
-    return least, most
-
-
-def _project_table(
-    position: int,
-    deps: tuple[int, ...],
-    among: tuple[int, ...],
+def _are_equal(
     numbers: Int[np.ndarray, "assignments"],
+    others: Int[np.ndarray, "assignments"],
     identity: Int[np.ndarray, "rows"],
     rationals: Rationals,
-) -> Int[np.ndarray, "kept"]:
-    """Recipe number of each assignment to `deps`; `Refuted` if other bits may matter."""
-    index = row_index(assignments(len(among)), among, deps)
-    # The first assignment to the other bits stands for all of them.
-    _, first = np.unique(index, return_index=True)
-    chosen = numbers[first]
-    differs = identity[numbers] != identity[chosen][index]
-    pairs = zip(numbers[differs].tolist(), chosen[index][differs].tolist(), strict=True)
+) -> bool:
+    """Whether recipes certainly make the same rows as others, pair by pair."""
+    differs = identity[numbers] != identity[others]
+    pairs = zip(numbers[differs].tolist(), others[differs].tolist(), strict=True)
     for one, other in set(pairs):
         if not rationals.are_equal(one, other):
-            raise Refuted(
-                f"position {position} is not a function of its deps {list(deps)} alone: "
-                f"of {list(among)} it may depend on more"
-            )
+            return False
         # Recipes that turn out to make one rational row get one identity.
         identity[identity == identity[one]] = identity[other]
-    return chosen
+    return True
 
 
 def _share(values: Enclosure, identity: Int[np.ndarray, "rows"]) -> Enclosure:
@@ -466,32 +445,17 @@ def _share(values: Enclosure, identity: Int[np.ndarray, "rows"]) -> Enclosure:
 
 
 def _cook(
-    layer: Layer,
-    inputs: Enclosure,
-    below: Tables,
-    recipes: list[Recipe],
-    identities: Identities,
-) -> tuple[Enclosure, Int[np.ndarray, "rows"]]:
-    """Returns the activations that recipes make, and their identities."""
+    layer: Layer, inputs: Enclosure, below: Tables, recipes: list[Recipe]
+) -> Enclosure:
+    """Returns the activations that recipes make."""
     attention = layer.attention
-    own = np.array([row for row, _ in recipes])
+    weight, bias = attention.value_by_head, attention.value_bias_by_head
     heads = []
     for head in range(attention.num_heads):
-        values = project(
-            attention.value_by_head, attention.value_bias_by_head, head, inputs
-        )
+        values = project(weight, bias, head, inputs)
         heads.append(_mean_values(values, [attended[head] for _, attended in recipes]))
-    rows = _combine(layer, below.values[own], concatenate(heads))
-    ways: list[Hashable] = [
-        (
-            "made",
-            id(layer),
-            int(below.identity[row]),
-            tuple(way_to_attend(below.identity, one) for one in attended),
-        )
-        for row, attended in recipes
-    ]
-    return rows, identify_rows(identities, rows, ways)
+    own = np.array([row for row, _ in recipes])
+    return _combine(layer, below.values[own], concatenate(heads))
 
 
 def _mean_values(values: Enclosure, attended: list[tuple[int, ...]]) -> Enclosure:

@@ -23,7 +23,7 @@ from jaxtyping import Int, Shaped
 
 from bounds.restriction.checking.claim import FREE, Claim
 from bounds.restriction.checking.enclosure import Enclosure
-from jax_models import Transformer
+from jax_models import InputError, Transformer
 from jax_models.model.layer import Layer
 
 # How an activation is made: its own table row, and per head the rows it attends to.
@@ -34,7 +34,7 @@ MOST_DEPS = 14
 _as_fractions = np.vectorize(Fraction, otypes=[object])
 
 
-class Refuted(Exception):
+class Refuted(InputError):
     """An entry of the certificate is wrong, or cannot be shown; the message names it."""
 
 
@@ -61,8 +61,7 @@ class Tables:
     values: Enclosure
     identity: Int[np.ndarray, "rows"]
     deps: Mapping[int, tuple[int, ...]]  # by position
-    start: Mapping[int, int]  # first row by position
-    bits: Int[np.ndarray, "rows tokens"]  # bit of each position, -1 where it is no dep
+    length: int  # number of tokens, n
     numbers: Int[np.ndarray, "rows"]  # of the recipes that made the rows
     made: Any = None  # the `Rationals` of these recipes; None for embedded tokens
 
@@ -72,9 +71,19 @@ class Tables:
         return np.fromiter(self.deps, np.int64, len(self.deps))
 
     @functools.cached_property
-    def starts(self) -> Int[np.ndarray, "slots"]:
+    def start(self) -> dict[int, int]:
         """First row of each tabulated position."""
-        return np.fromiter(self.start.values(), np.int64, len(self.start))
+        sizes = [1 << len(deps) for deps in self.deps.values()]
+        return dict(zip(self.deps, np.cumsum([0, *sizes]).tolist(), strict=False))
+
+    @functools.cached_property
+    def bits(self) -> Int[np.ndarray, "rows tokens"]:
+        """Bit of each position in each row, -1 where it is no dep."""
+        tables = []
+        for deps in self.deps.values():
+            tables.append(np.full((1 << len(deps), self.length), -1, np.int8))
+            tables[-1][:, list(deps)] = assignments(len(deps))
+        return np.concatenate(tables)
 
     @property
     def row_position(self) -> Int[np.ndarray, "rows"]:
@@ -103,26 +112,6 @@ def row_index(
     return index
 
 
-def stack_tables(
-    values: Enclosure,
-    identity: Int[np.ndarray, "rows"],
-    deps: Mapping[int, tuple[int, ...]],
-    length: int,
-    numbers: Int[np.ndarray, "rows"],
-    made: Any = None,
-) -> Tables:
-    """Returns tables from their rows, which stand position by position as in `deps`."""
-    start, bits, first = {}, [], 0
-    for position, of in deps.items():
-        start[position] = first
-        first += 1 << len(of)
-        own = np.full((1 << len(of), length), -1, np.int8)
-        own[:, list(of)] = assignments(len(of))
-        bits.append(own)
-    bits = np.concatenate(bits)
-    return Tables(values, identity, deps, start, bits, numbers, made)
-
-
 def embed_tables(model: Transformer, claim: Claim, identities: Identities) -> Tables:
     """Returns the tables of the embedded tokens, embedding[x] + position."""
     # The model's y^(0) is the rounded sum by definition, so it is exact here.
@@ -143,7 +132,7 @@ def embed_tables(model: Transformer, claim: Claim, identities: Identities) -> Ta
         rows += made
     values = Enclosure.exactly(np.stack(rows))
     identity = identify_rows(identities, values, [None] * len(rows))
-    return stack_tables(values, identity, deps, length, np.arange(len(rows)))
+    return Tables(values, identity, deps, length, np.arange(len(rows)))
 
 
 def _fractions(values: Any) -> Shaped[np.ndarray, "..."]:

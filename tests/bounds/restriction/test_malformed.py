@@ -71,6 +71,20 @@ def test_strange_values_anywhere_are_rejected(case):
     assert tried > 300
 
 
+def test_a_number_of_thousands_of_digits_is_named(case):
+    model, certificate = case
+    (reason,) = check_certificate(model, changed(certificate, n=10**5000)).reasons
+    assert reason.startswith("malformed: n = a number of thousands of digits")
+
+
+def test_a_position_has_one_name(case):
+    model, certificate = case
+    layer = certificate["layers"][0]
+    again = {**layer, "04": layer["4"]}
+    (reason,) = check_certificate(model, changed(certificate, layers=[again])).reasons
+    assert "layers[0] has the key '04'; expected a position, 0 to 4" in reason
+
+
 def test_a_certificate_is_read_as_it_was_written(case, tmp_path):
     model, certificate = case
     path = tmp_path / "certificate.json"

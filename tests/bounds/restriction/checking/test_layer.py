@@ -11,7 +11,7 @@ import pytest
 
 import jax_models as jm
 from bounds.restriction.checking.enclosure import UNIT, Enclosure
-from bounds.restriction.checking.layer import HeadScores, score_scale
+from bounds.restriction.checking.layer import HeadScores, enclose_scores, score_scale
 from jax_models.model import attending
 from jax_models.weighting.hard import to_cells
 from tests.architecture import small_model
@@ -36,6 +36,10 @@ def head(queries, keys, resolution, exact, bit=0):
     )
 
 
+def scores(one):
+    return enclose_scores(one.attention.scoring, one, slice(0, 9))
+
+
 @pytest.mark.parametrize("resolution", [1e-9, 0.3, 1.0])
 def test_cells_of_the_machine_and_of_the_format_are_enclosed(resolution):
     generator = np.random.default_rng(0)
@@ -55,7 +59,7 @@ def test_cells_of_the_machine_and_of_the_format_are_enclosed(resolution):
 
 def test_a_radius_of_a_product_is_of_two_evaluations():
     keys = np.random.default_rng(0).normal(size=9)
-    found = head(np.ones(9), keys, 1.0, False).scores(slice(0, 9))
+    found = scores(head(np.ones(9), keys, 1.0, False))
     assert (found.radius >= 2 * UNIT * np.abs(keys)).all()
 
 
@@ -68,7 +72,7 @@ def test_scores_hold_those_of_queries_and_keys_within_their_radii(seed):
         queries=Enclosure(q[:, None], off[:, None]),
         keys=Enclosure(k[:, None], away[:, None]),
     )
-    found = near.scores(slice(0, 9))
+    found = scores(near)
     for a, b in itertools.product((-1, 0, 1), repeat=2):
         moved = np.outer(q + a * off, k + b * away)
         assert (np.abs(moved - found.centre) <= found.radius).all()
@@ -103,8 +107,7 @@ def test_a_cell_is_told_up_to_two_roundings_here_and_two_in_the_machine():
 
 def test_large_integer_scores_are_their_own_cells():
     keys = np.array([10.0**7, 10.0**7 + 1, 10.0**7])
-    scores = head(np.ones(1), keys, 1e-9, exact=True)
-    low, high = scores.cells(slice(0, 1))
+    low, high = head(np.ones(1), keys, 1e-9, exact=True).cells(slice(0, 1))
     assert low.tolist() == high.tolist() == [keys.tolist()]
     # Cells that rounding may reverse do not stand for the scores.
     close = head(np.ones(1), keys * 2.0**-30, 1e-9, exact=True, bit=-30)

@@ -48,10 +48,8 @@ def tables_by_layer(model, certificate):
     identities = {}
     found = [embed_tables(model, claim, identities)]
     for depth, layer in enumerate(model.layers):
-        claims, tie = claim.layers[depth], claim.ties[depth]
-        found.append(
-            check_layer(layer, found[-1], claims, tie, claim.length, identities)[0]
-        )
+        claims = claim.layers[depth]
+        found.append(check_layer(layer, found[-1], claims, identities)[0])
     return found
 
 
