@@ -1,18 +1,17 @@
 """Partial inputs, and the whole model under one: tables layer by layer, from scratch.
 
-A partial input is a restriction in the sense of Hahn (2020), a string over {0, 1, *}. Here
-the two symbols of a free position may be any two tokens of the vocabulary, and a fixed
-position may hold any token; the bit of a free position is the index of its symbol. A table
-lists a position's activation, a row for each assignment of the free bits that it depends on:
-its own, and those of every position that it can attend to. A slot is a position with a table.
-A possible set holds the positions that a row may attend to, and its witness is one that wins
-against every position outside. Where rounding leaves the winner open, a row is *undecided*
-and gets no table. The search's result is recomputed here from the restriction alone, and
-certificates are made of this analysis: docs/restriction.md, section 1.
+A partial input is a restriction (Hahn 2020), a string over {0, 1, *}, where 0 and 1 may be
+any two tokens and a fixed position may hold any token; the bit of a free position is the
+index of its symbol. A table lists a position's activation, a row for each assignment of the
+free bits that it depends on. A slot is a position with a table. A possible set holds the
+positions that a row may attend to, and its witness is one that wins against every position
+outside. A row whose winner rounding leaves open is *undecided* and gets no table.
+Certificates are made of this analysis: docs/restriction.md, section 1.
 """
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -24,26 +23,27 @@ from bounds.restriction.possible import (
     HeadBlock,
     ScoredRows,
     SlotBlock,
-    first_in_order,
+    contenders,
     possible_blocks,
     score_rows,
-    tie_order,
     visible_keys,
 )
 from bounds.restriction.tables import Tables, normal_form
 from jax_models import InputError, Transformer
-from jax_models.arguments import expect_array, expect_integers, expect_length
+from jax_models.arguments import MAX_COUNT, expect_array, expect_integers
 from jax_models.format.model_check import check_model
-from jax_models.model.layer import Layer
 from jax_models.model.transformer import encode_positions
+from jax_models.weighting import Weighting
 
 FREE = -1
 
 # Rows of a table are 2^bits: more bits than these are refused, not attempted.
 MOST_BITS = 14
 
-# Of each head and each row of a table: the possible positions, and the witness.
-HeadSets = tuple[tuple[tuple[tuple[int, ...], int | None], ...], ...]
+# Possible sets of one position in one layer, as a certificate lists them: `deps`, the
+# free positions that its output depends on, and `heads`, which has for each head and each
+# row of the input's table `poss` and `witness`, None where nothing is seen.
+Entry = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,33 +91,31 @@ class PartialInput:
 
 
 def read_partial_input(
-    model: Transformer,
-    length: int,
-    tokens: ArrayLike | None,
+    what: str,
+    tokens: ArrayLike,
     symbols: Sequence[int],
+    size: int = MAX_COUNT + 1,
+    length: int | None = None,
 ) -> PartialInput:
-    """Returns the partial input; raises `InputError` if it does not fit the model."""
-    length = expect_length(length)
-    size = model.vocab_size
-    pair = tuple(expect_integers("symbols", symbols, 0, size - 1))
+    """Returns `tokens` below `size` as a partial input; raises `InputError` for others."""
+    pair = expect_integers("symbols", symbols, 0, size - 1)
     if len(pair) != 2 or pair[0] == pair[1]:
         raise InputError(
-            f"symbols = {list(pair)}; expected two different tokens from 0 to "
-            f"{size - 1}, those that a free position may hold"
+            f"symbols = {pair}; expected two different tokens from 0 to {size - 1}, "
+            "those that a free position may hold"
         )
-    if tokens is None:
-        tokens = np.full(length, FREE)
-    given = expect_array("the pre-restriction", tokens)
-    if given.shape != (length,) or given.dtype.kind not in "iu":
+    given = expect_array(what, tokens)
+    whole = given.dtype.kind in "iu" and given.ndim == 1 and given.size > 0
+    if not whole or length not in (None, given.size):
         raise InputError(
-            f"the pre-restriction is an array of {given.dtype} of shape {given.shape}; "
-            f"expected {length} integers: a token, or {FREE} where a position is free"
+            f"{what} is an array of {given.dtype} of shape {given.shape}; expected tokens "
+            f"[{'n' if length is None else length}], or {FREE} where a position is free"
         )
     wrong = np.flatnonzero((given < FREE) | (given >= size))
     if len(wrong):
         raise InputError(
-            f"the pre-restriction holds {given[wrong[0]]} at position {wrong[0]}; "
-            f"expected a token from 0 to {size - 1}, or {FREE} for a free position"
+            f"{what} has {given[wrong[0]]} at position {wrong[0]}; expected a token from "
+            f"0 to {size - 1}, or {FREE} for a free position"
         )
     return PartialInput(given.astype(np.int32), (pair[0], pair[1]))
 
@@ -127,23 +125,13 @@ class TooManyBits(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class RowSets:
-    """Possible sets of one position in one layer, as a certificate lists them."""
-
-    bits: tuple[int, ...]  # the free positions that the position's output depends on
-    # Of each head and each row of the input's table, the positions that may be attended
-    # to and the witness, None where nothing is seen.
-    heads: HeadSets
-
-
-@dataclasses.dataclass(frozen=True)
 class Analysis:
     """Possible sets and final table of a model under a partial input."""
 
     partial: PartialInput
     query: int  # the position that is read
     # For each layer, the sets of every position that is needed.
-    layers: tuple[dict[int, RowSets], ...]
+    layers: tuple[dict[int, Entry], ...]
     final: Tables  # the table of the query's row after the last layer
     exact: bool  # whether every number and every cell was known to the bit
 
@@ -197,7 +185,7 @@ def embed(
     """Returns the tables of the embedded tokens, at the given positions."""
     encoding = np.asarray(encode_positions(model, partial.length))
     embedding = np.asarray(model.embedding)
-    bits, values, counts = [], [], []
+    bits, values = [], []
     for position in positions:
         token = partial.tokens[position]
         tokens = partial.symbols if token == FREE else (token,)
@@ -207,10 +195,8 @@ def embed(
             vectors = vectors[:1]
         bits.append((int(position),) if len(vectors) == 2 else ())
         values += vectors
-        counts.append(len(vectors))
-    starts = np.cumsum([0, *counts])
     rows = Enclosed.exactly(np.stack(values))
-    return Tables(positions, tuple(bits), starts, rows, np.arange(len(values)))
+    return Tables(positions, tuple(bits), rows, np.arange(len(values)))
 
 
 def analyse(
@@ -232,45 +218,40 @@ def analyse(
         slots = np.searchsorted(tables.positions, wanted)
         dependence = tables.dependence(partial.length)
         read: list[Readings] = []
-        heads: list[HeadSets] = []
-        for block in possible_blocks(tables, scored, slots):
-            _check_size(tables, block, dependence, most)
-            read += read_slots(tables, scored, block)
+        heads: list[Any] = []
+        for block in possible_blocks(scored, slots):
+            sizes = block.count_bits(dependence)
+            if sizes.max() > most:
+                position = tables.positions[block.slots[sizes.argmax()]]
+                raise TooManyBits(
+                    f"position {position} depends on {sizes.max()} free bits"
+                )
+            read += read_slots(scored, block)
             heads += _list_sets(tables, block)
         exact &= scored.exact and tables.rows.exact
-        tables = tabulate(layer, scored, tables, read)
+        tables = tabulate(scored, read)
         both = zip(tables.positions, tables.bits, heads, strict=True)
-        layers.append({int(i): RowSets(bits, sets) for i, bits, sets in both})
+        layers.append({int(i): {"deps": list(b), "heads": sets} for i, b, sets in both})
     exact &= tables.rows.exact
     return Analysis(partial, query, tuple(layers), tables, exact)
 
 
-def _check_size(
-    tables: Tables,
-    block: SlotBlock,
-    dependence: Float[np.ndarray, "slots tokens"],
-    most: int,
-) -> None:
-    sizes = block.count_bits(dependence)
-    if sizes.max() > most:
-        position = tables.positions[block.slots[sizes.argmax()]]
-        raise TooManyBits(f"position {position} depends on {sizes.max()} free bits")
-
-
-def _list_sets(tables: Tables, block: SlotBlock) -> list[HeadSets]:
+def _list_sets(tables: Tables, block: SlotBlock) -> list[list[list[dict[str, Any]]]]:
     """Possible sets and witnesses of each slot, by head and row of its table."""
     positions = tables.positions
 
-    def one(sets: HeadBlock, row: np.intp) -> tuple[tuple[int, ...], int | None]:
+    def one(sets: HeadBlock, row: np.intp) -> dict[str, Any]:
         witness = sets.witness[row]
-        seen_by = tuple(positions[sets.possible[row]].tolist())
-        return seen_by, None if witness < 0 else int(positions[witness])
+        return {
+            "poss": positions[sets.possible[row]].tolist(),
+            "witness": None if witness < 0 else int(positions[witness]),
+        }
 
     return [
-        tuple(
-            tuple(one(sets, row) for row in np.flatnonzero(block.slot_of_row == local))
+        [
+            [one(sets, row) for row in np.flatnonzero(block.slot_of_row == local)]
             for sets in block.heads
-        )
+        ]
         for local in range(len(block.slots))
     ]
 
@@ -280,14 +261,13 @@ def output_dependence(
 ) -> int | None:
     """Number of free bits that the query's output may depend on; None if analysis fails."""
     # The last layer's possible sets bound what it reads, without its table.
-    depth = len(model.layers) - 1
     try:
-        below = analyse(model, partial, query, depth=depth).final
-        ((_, reached),) = possible_edges(model, partial, query, depth)
+        tables = analyse(model, partial, query, depth=len(model.layers) - 1).final
     except (TooManyBits, Undecided):
         return None
-    bits = [below.bits[below.slot(position)] for position in (query, *reached)]
-    return len(set().union(*bits))
+    scored = score_rows(model.layers[-1], tables, partial.length)
+    (block,) = possible_blocks(scored, [tables.slot(query)])
+    return int(block.count_bits(tables.dependence(partial.length))[0])
 
 
 def possible_edges(
@@ -304,7 +284,7 @@ def possible_edges(
             int(tables.positions[slot]),
             tuple(tables.positions[np.flatnonzero(reached)].tolist()),
         )
-        for block in possible_blocks(tables, scored, slots)
+        for block in possible_blocks(scored, slots)
         for slot, reached in zip(block.slots, block.reach(), strict=True)
     ]
 
@@ -324,17 +304,15 @@ class Readings:
 
 
 class Undecided(Exception):
-    """A row whose winner rounding leaves open: its slot, and the rows that contend."""
+    """A row whose winner rounding leaves open."""
 
     def __init__(self, slot: int, rows: Sequence[int]):
-        """Store the slot and the rows that contend."""
+        """Store the slot, and the contending rows as indices into the input tables."""
         super().__init__(slot, rows)
-        # Rows are indices into the layer's input tables.
-        self.slot = slot
-        self.rows = tuple(rows)
+        self.slot, self.rows = slot, list(rows)
 
 
-def row_indices(
+def _row_indices(
     tables: Tables, slot: int, bits: Mapping[int, Int[np.ndarray, "assignments"]]
 ) -> Int[np.ndarray, "*assignments"]:
     """Row of a slot under each assignment; one number for a slot without bits."""
@@ -344,101 +322,80 @@ def row_indices(
     return index
 
 
-def read_slots(tables: Tables, scored: ScoredRows, block: SlotBlock) -> list[Readings]:
+def read_slots(scored: ScoredRows, block: SlotBlock) -> list[Readings]:
     """Rows that the slots of a block read; raises `Undecided` where rounding decides."""
-    reach = block.reach()
-    return [
-        _read_slot(tables, scored, block, local, np.flatnonzero(reach[local]))
-        for local in range(len(block.slots))
-    ]
-
-
-def _read_slot(
-    tables: Tables,
-    scored: ScoredRows,
-    block: SlotBlock,
-    local: int,
-    reached: Int[np.ndarray, "reached"],
-) -> Readings:
-    slot = int(block.slots[local])
-    depends = set(tables.bits[slot]).union(*(tables.bits[j] for j in reached))
-    bits = tuple(sorted(depends))
-    count = 1 << len(bits)
-    values = {bit: np.arange(count) >> k & 1 for k, bit in enumerate(bits)}
-    own = np.broadcast_to(row_indices(tables, slot, values), count)
-    first = int(np.searchsorted(block.slot_of_row, local))
-    at = first + own - int(tables.starts[slot])
-    rows = np.empty((len(reached), count), np.intp)
-    for row, j in zip(rows, reached, strict=True):
-        row[:] = row_indices(tables, int(j), values)
-    members, chosen = [], []
-    for head, sets in enumerate(block.heads):
-        allowed = sets.possible[at][:, reached].T
-        candidates = allowed.any(axis=1)
-        members.append(rows[candidates])
-        chosen.append(
-            _decide(scored, head, slot, own, members[-1], allowed[candidates])
-        )
-    return Readings(
-        int(tables.positions[slot]), bits, own, tuple(members), tuple(chosen)
-    )
+    tables, read = scored.tables, []
+    for local, (slot, reach) in enumerate(
+        zip(block.slots.tolist(), block.reach(), strict=True)
+    ):
+        reached = np.flatnonzero(reach)
+        depends = set(tables.bits[slot]).union(*(tables.bits[j] for j in reached))
+        bits = tuple(sorted(depends))
+        count = 1 << len(bits)
+        values = {bit: np.arange(count) >> k & 1 for k, bit in enumerate(bits)}
+        own = np.broadcast_to(_row_indices(tables, slot, values), count)
+        first = int(np.searchsorted(block.slot_of_row, local))
+        at = first + own - int(tables.starts[slot])
+        rows = np.empty((len(reached), count), np.intp)
+        for row, j in zip(rows, reached.tolist(), strict=True):
+            row[:] = _row_indices(tables, j, values)
+        members, chosen = [], []
+        for sets in block.heads:
+            allowed = sets.possible[at][:, reached]
+            candidates = allowed.any(axis=0)
+            members.append(rows[candidates])
+            keys = members[-1].T
+            cells = sets.low[at[:, None], keys], sets.cells[at[:, None], keys]
+            allowed = allowed[:, candidates]
+            attended, open_ = _decide(*cells, allowed, scored.attention.weighting)
+            if open_.any():
+                case = int(open_.argmax())
+                raise Undecided(slot, keys[case, allowed[case]].tolist())
+            chosen.append(attended.T)
+        position = int(tables.positions[slot])
+        read.append(Readings(position, bits, own, tuple(members), tuple(chosen)))
+    return read
 
 
 def _decide(
-    scored: ScoredRows,
-    head: int,
-    slot: int,
-    own: Int[np.ndarray, "assignments"],
-    rows: Int[np.ndarray, "candidates assignments"],
-    allowed: Bool[np.ndarray, "candidates assignments"],
-) -> Bool[np.ndarray, "candidates assignments"]:
-    """Whether each candidate is attended to under each assignment; raises `Undecided`."""
-    if not len(rows):
-        return allowed
-    weighting = scored.attention.weighting
-    queries = np.broadcast_to(own, rows.shape)
-    low, high = scored.cells(head, queries.reshape(-1), rows.reshape(-1))
-    low = np.where(allowed, low.reshape(rows.shape), -np.inf)
-    high = np.where(allowed, high.reshape(rows.shape), -np.inf)
-    best = low.max(axis=0)
-    if not weighting.side:
-        # All that have the best cell are averaged, so each of their cells has to be
-        # known.
-        chosen = allowed & (high >= best)
-        open_ = (chosen & (low != high)).any(axis=0) | (high > best).any(axis=0)
+    low: Float[np.ndarray, "assignments candidates"],
+    high: Float[np.ndarray, "assignments candidates"],
+    allowed: Bool[np.ndarray, "assignments candidates"],
+    weighting: Weighting,
+) -> tuple[Bool[np.ndarray, "assignments candidates"], Bool[np.ndarray, "assignments"]]:
+    """Whether each candidate is attended to, and whether rounding leaves that open."""
+    if not allowed.size:
+        return allowed, np.zeros(len(allowed), bool)
+    low, high = (np.where(allowed, cells, -np.inf) for cells in (low, high))
+    witness, possible = contenders(low, high, weighting)
+    possible &= allowed
+    if weighting.side:
+        chosen = allowed & (np.arange(allowed.shape[1]) == witness[:, None])
+        open_ = (possible & ~chosen).any(axis=1)
     else:
-        order = tie_order(weighting)
-        place = first_in_order(low == best, order, 0)
-        chosen = allowed & (np.arange(len(rows))[:, None] == place)
-        earlier = order * np.arange(len(rows))[:, None] < order * place
-        # An equal cell before the winner in tie order would win.
-        rival = (high > best) | ((high == best) & earlier)
-        open_ = (rival & allowed & ~chosen).any(axis=0)
-        chosen = chosen & allowed.any(axis=0)
+        # All that have the best cell are averaged: each of their cells has to be known.
+        chosen, open_ = possible, (possible & (low != high)).any(axis=1)
     # A lone candidate wins whatever its cell is.
-    open_ &= allowed.sum(axis=0) > 1
-    if open_.any():
-        case = int(open_.argmax())
-        raise Undecided(slot, rows[allowed[:, case], case].tolist())
-    return chosen
+    return chosen, open_ & (allowed.sum(axis=1) > 1)
 
 
-def tabulate(
-    layer: Layer, scored: ScoredRows, old: Tables, read: Sequence[Readings]
-) -> Tables:
+def tabulate(scored: ScoredRows, read: Sequence[Readings]) -> Tables:
     """Returns the tables of a layer's output."""
+    old = scored.tables
     own = np.concatenate([one.own for one in read])
     heads = [
         _attended(scored, head, read) for head in range(scored.attention.num_heads)
     ]
-    rows = combine_heads(layer, old.rows[own], Enclosed.concatenate(heads, axis=-1))
+    joined = Enclosed.concatenate(heads, axis=-1)
+    rows = combine_heads(scored.layer, old.rows[own], joined)
     identity = _identify(old, read, rows)
     ends = np.cumsum([len(one.own) for one in read])
     slots = zip(read, np.split(np.arange(ends[-1]), ends[:-1]), strict=True)
     forms = (normal_form(one.bits, index, identity) for one, index in slots)
     bits, kept = zip(*forms, strict=True)
     positions = np.array([one.position for one in read], np.intp)
-    return Tables.gather(positions, bits, kept, rows, identity)
+    index = np.concatenate(kept)
+    return Tables(positions, bits, rows[index], identity[index])
 
 
 def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclosed:

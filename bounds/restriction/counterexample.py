@@ -1,15 +1,11 @@
 """Counterexamples: two inputs that a model cannot tell apart, one in the language.
 
-A member is an input that the language contains. For PARITY half of the completions of a
-restriction are misclassified. Where all completions are alike to the language as well, there
-is no contradiction: the model may be right.
-
-A member and a non-member are found by language. PARITY: any free bit will do. DYCK: by
-counting brackets in the free window. A language that an automaton decides at each length:
-by the states that can be reached, exactly. A membership function: among all completions,
-or many drawn ones.
-
-Source: docs/theory/hard-attention.md, sections 2, 7 and 8 (Hahn 2020, Corollary 2).
+A member is an input that the language contains. A pair of a member and a non-member is found
+by language: for PARITY any free bit will do, for DYCK brackets are counted in the free
+window, an automaton is decided by the states that can be reached, and a membership function
+by all completions, or many drawn ones. Where all completions are alike to the language, the
+model may be right. Source: docs/theory/hard-attention.md, sections 2, 7 and 8 (Hahn 2020,
+Corollary 2).
 """
 
 import dataclasses
@@ -81,12 +77,10 @@ def parity_pair(partial: PartialInput) -> Pair | None:
 
 def dyck_pair(partial: PartialInput, member: Membership) -> Pair | None:
     """Returns a balanced and an unbalanced completion; None without the first."""
-    fixed = partial.tokens[partial.tokens != FREE]
-    free = len(partial.free)
-    opened = int(((fixed == 0) | (fixed == 2)).sum())
-    closed = int(((fixed == 1) | (fixed == 3)).sum())
-    # So many of the free brackets have to close that the word sums to 0.
-    closing = (free + opened - closed) // 2
+    fixed, free = partial.tokens[partial.tokens != FREE], len(partial.free)
+    # So many of the free brackets have to close that the word sums to 0. Odd tokens close;
+    # an end token, which is even, is rounded away.
+    closing = (free + int((1 - 2 * (fixed % 2)).sum())) // 2
     if not free or not 0 <= closing <= free:
         return None
     # Opening brackets first: no other arrangement goes less deep.
@@ -120,8 +114,9 @@ def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
 
 @dataclasses.dataclass(frozen=True)
 class _Language:
-    """A language, and the search for a member and a non-member among completions."""
+    """A language, and the search for a member and a non-member alike to a model."""
 
+    model: jm.Transformer
     name: str
     entry: str | dict[str, Any] | None  # of a certificate, by which anyone can decide
     member: Membership
@@ -145,11 +140,9 @@ class _Language:
         )
         if found.member is None or found.non_member is None:
             return None
-        return found.member.astype(np.int32), found.non_member.astype(np.int32)
+        return found.member, found.non_member
 
-    def neighbours(
-        self, model: jm.Transformer, given: PartialInput, query: int
-    ) -> Iterator[PartialInput]:
+    def neighbours(self, given: PartialInput, query: int) -> Iterator[PartialInput]:
         """Yields members with one bit freed that matters to the language alone."""
         pair = self.find(given)
         for word in [] if pair is None else _at_the_edge(pair, self.member, self.seed):
@@ -159,7 +152,7 @@ class _Language:
                 other[place] = sum(given.symbols) - word[place]
             places = [i for i, other in flipped.items() if not self.member(other)]
             influence = compute_influence(
-                model,
+                self.model,
                 word,
                 query=query,
                 symbols=given.symbols,
@@ -176,11 +169,94 @@ class _Language:
                 if influence.position_upper[place] == 0:
                     yield PartialInput(word, given.symbols).release([place])
 
-    def tried(self, free: int) -> str:
-        """Words for the completions that `find` tries by a decider."""
-        if isinstance(self.decider, Automaton) or free <= MOST_ENUMERATED:
-            return "all"
-        return f"{NUM_DRAWN + 2} drawn ones and their neighbours"
+    def conclude(self, found: Restriction) -> Restriction:
+        """Returns a restriction with a pair, or with the reasons for having none."""
+        pair, certificate = self.find(found.partial), dict(found.certificate)
+        if self.entry is not None:
+            certificate["language"] = self.entry
+        if pair is None:
+            return dataclasses.replace(
+                found,
+                language=self.name,
+                certificate=certificate,
+                reasons=(*found.reasons, *self._why_alike(found)),
+            )
+        for tokens in pair:
+            output = final_activation(self.model, tokens, found.query)
+            if not np.array_equal(output, found.output):
+                raise RuntimeError(
+                    "the model's outputs differ within a subcube on which they were "
+                    "shown to be equal: an error in the analysis or in the compiled model"
+                )
+        members = (bool(self.member(pair[0])), bool(self.member(pair[1])))
+        assert members[0] != members[1]
+        # Half of the completions have odd parity.
+        log2 = len(found.free) - 1 if self.name == "parity" else None
+        reasons = found.reasons
+        accepted = self._accepts(found)
+        if accepted is not None:
+            wrong = ("first", "second")[members.index(not accepted)]
+            reasons += (
+                f"the model {'accepts' if accepted else 'rejects'} both of the pair"
+                f"{found.where_read}, and is wrong on the {wrong}",
+            )
+        if self.entry is not None:
+            certificate |= {
+                "pair": [tokens.tolist() for tokens in pair],
+                "members": list(members),
+                "log2_misclassified": log2,
+            }
+        return dataclasses.replace(
+            found,
+            certificate=certificate,
+            pair=pair,
+            language=self.name,
+            members=members,
+            log2_misclassified=log2,
+            reasons=reasons,
+        )
+
+    def _why_alike(self, found: Restriction) -> tuple[str, ...]:
+        free = len(found.free)
+        if not free:
+            more = "use a longer input, or a pre_restriction that leaves some free (-1)"
+            return () if found.reasons else (f"no position is free beforehand; {more}",)
+        if self.decider is None:
+            return (
+                f"none of the 2^{free} completions is a word of {self.name}: too many "
+                "brackets of one kind are fixed; fix others by pre_restriction",
+            )
+        member = self.member(found.partial.complete(np.zeros(free, int)))
+        other = "non-member" if member else "member"
+        advice = f"try a {other} as pre_restriction, a few positions free (-1)"
+        if self.tokens is not None:
+            whole = dataclasses.replace(found.partial, tokens=self.tokens)
+            if self.find(whole) is None:
+                advice = (
+                    f"take another length: at n = {whole.length} all inputs of both are"
+                )
+        listed = isinstance(self.decider, Automaton) or free <= MOST_ENUMERATED
+        tried = "all" if listed else f"{NUM_DRAWN + 2} drawn ones and their neighbours"
+        alike = (
+            f"of the 2^{free} completions {tried} are classified alike by the "
+            f"{self.name if self.entry is None else 'language'} too, as "
+            f"{'members' if member else 'non-members'}, so there is no contradiction; "
+            f"next, {advice}"
+        )
+        accepted = self._accepts(found)
+        if accepted is None:
+            return (alike,)
+        says = "accepts" if accepted else "rejects"
+        right = "rightly" if accepted == member else "wrongly"
+        return alike, f"the model {says} them{found.where_read}, {right}"
+
+    def _accepts(self, found: Restriction) -> bool | None:
+        """Whether the model accepts the output of `found`; None without such a rule."""
+        rule = self.model.accept
+        if rule is None:
+            return None
+        logits = read_logits(self.model, jnp.asarray(found.output))
+        return float(logits[rule.class_]) >= rule.threshold
 
 
 def find_counterexample(
@@ -257,7 +333,6 @@ def find_counterexample(
         neighbours=None if given.decider is None else given.neighbours,
     )
     found = restrict(model, length, pre_restriction, (0, 1), query, plan)
-    pair = given.find(found.partial)
     ranges = None
     if isinstance(language, RegularLanguage) and len(language.symbols) > 2:
         first, second, *_ = language.symbols
@@ -266,17 +341,7 @@ def find_counterexample(
         ranges = "free positions range over ( and ), one of the two types of bracket"
     if ranges is not None:
         found = dataclasses.replace(found, reasons=(*found.reasons, ranges))
-    if pair is not None:
-        return _with_pair(model, found, pair, given)
-    certificate = found.certificate
-    if given.entry is not None:
-        certificate = {**certificate, "language": given.entry}
-    return dataclasses.replace(
-        found,
-        language=given.name,
-        certificate=certificate,
-        reasons=(*found.reasons, *_why_alike(model, found, given)),
-    )
+    return given.conclude(found)
 
 
 def _given(
@@ -286,7 +351,7 @@ def _given(
     seed: int,
 ) -> _Language:
     if isinstance(language, Automaton):
-        return _Language("automaton", None, _decides(language), seed, language)
+        return _Language(model, "automaton", None, _decides(language), seed, language)
     if isinstance(language, RegularLanguage):
         if len(language.symbols) < 2:
             raise jm.InputError(
@@ -295,9 +360,9 @@ def _given(
         name, entry = language.name, json.loads(language.text)
         tokens = prepare(name, length, end_after(model, language))
         decider = language.automaton
-        return _Language(name, entry, _decides(language), seed, decider, tokens)
+        return _Language(model, name, entry, _decides(language), seed, decider, tokens)
     if callable(language):
-        return _Language("membership function", None, language, seed, language)
+        return _Language(model, "membership function", None, language, seed, language)
     if language not in NAMES:
         raise jm.InputError(
             f"language = {language!r}; expected one of {', '.join(NAMES)}, an automaton, "
@@ -307,7 +372,7 @@ def _given(
     end = end_after(model, known)
     tokens = prepare(language, length, end)
     decider = named_automaton(language, length - (end is not None))
-    return _Language(language, language, _decides(known), seed, decider, tokens)
+    return _Language(model, language, language, _decides(known), seed, decider, tokens)
 
 
 def prepare(language: str, length: int, end: int | None) -> Tokens:
@@ -332,88 +397,3 @@ def prepare(language: str, length: int, end: int | None) -> Tokens:
 
 def _decides(language: Language | Automaton) -> Membership:
     return lambda tokens: bool(language.contains(tokens))
-
-
-def _why_alike(
-    model: jm.Transformer, found: Restriction, given: _Language
-) -> tuple[str, ...]:
-    free = len(found.free)
-    if not free:
-        more = "use a longer input, or a pre_restriction that leaves some free (-1)"
-        return () if found.reasons else (f"no position is free beforehand; {more}",)
-    if given.decider is None:
-        return (
-            f"none of the 2^{free} completions is a word of {given.name}: too many "
-            "brackets of one kind are fixed; fix others by pre_restriction",
-        )
-    member = given.member(found.partial.complete(np.zeros(free, int)))
-    advice = (
-        f"try a {'non-' * member}member as pre_restriction, a few positions free (-1)"
-    )
-    if given.tokens is not None:
-        whole = dataclasses.replace(found.partial, tokens=given.tokens)
-        if given.find(whole) is None:
-            advice = (
-                f"take another length: at n = {whole.length} all inputs of both are"
-            )
-    reasons = [
-        f"of the 2^{free} completions {given.tried(free)} are classified alike by the "
-        f"{given.name if given.entry is None else 'language'} too, as "
-        f"{'members' if member else 'non-members'}, so there is no contradiction; next, "
-        f"{advice}"
-    ]
-    accepted = _accepts(model, found)
-    if accepted is not None:
-        says = "accepts" if accepted else "rejects"
-        right = "rightly" if accepted == member else "wrongly"
-        reasons.append(f"the model {says} them{found.where_read}, {right}")
-    return tuple(reasons)
-
-
-def _accepts(model: jm.Transformer, found: Restriction) -> bool | None:
-    """Whether the model accepts the output of `found`; None without an acceptance rule."""
-    if model.accept is None:
-        return None
-    logits = read_logits(model, jnp.asarray(found.output))
-    logit = float(logits[model.accept.class_])
-    return logit >= model.accept.threshold
-
-
-def _with_pair(
-    model: jm.Transformer, found: Restriction, pair: Pair, given: _Language
-) -> Restriction:
-    outputs = [final_activation(model, tokens, found.query) for tokens in pair]
-    if not all(np.array_equal(output, found.output) for output in outputs):
-        raise RuntimeError(
-            "the model's outputs differ within a subcube on which they were shown to be "
-            "equal: an error in the analysis or in the compiled model"
-        )
-    members = (bool(given.member(pair[0])), bool(given.member(pair[1])))
-    assert members[0] != members[1]
-    # Half of the completions have odd parity.
-    log2 = len(found.free) - 1 if given.name == "parity" else None
-    reasons = list(found.reasons)
-    accepted = _accepts(model, found)
-    if accepted is not None:
-        wrong = ("first", "second")[members.index(not accepted)]
-        reasons.append(
-            f"the model {'accepts' if accepted else 'rejects'} both of the pair"
-            f"{found.where_read}, and is wrong on the {wrong}"
-        )
-    certificate = dict(found.certificate)
-    if given.entry is not None:
-        certificate |= {
-            "pair": [tokens.tolist() for tokens in pair],
-            "language": given.entry,
-            "members": list(members),
-            "log2_misclassified": log2,
-        }
-    return dataclasses.replace(
-        found,
-        certificate=certificate,
-        pair=pair,
-        language=given.name,
-        members=members,
-        log2_misclassified=log2,
-        reasons=tuple(reasons),
-    )

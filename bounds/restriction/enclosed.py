@@ -1,17 +1,12 @@
 """Float64 numbers known to the bit, or within a radius: rows of the abstract tables.
 
-An `Enclosed` array holds NumPy's numbers and a bound on their distance from the model's
-own float64 numbers. The radius is 0 where both are the same bits whatever the order of the
-operations: a number that is read and not computed, and an operation of which every
-partial result is a float. That is so where all terms are multiples of a power of two, the
-*unit*, and their magnitudes sum to at most 2^52 units: then no partial sum, in any order,
-with fused operations or without, is rounded. Integer and dyadic weights stay exact that
-way as long as the numbers stay small. Everywhere else the radius is a theorem
-(`bounds.numbers.rounding.gamma`), with roundings counted for two computations, NumPy's
-and the model's, which need not use the same order.
-
-`enclose` reads the row programs of a layer: a Lipschitz map multiplies the radius of its
-operand and adds its own rounding.
+An `Enclosed` array holds NumPy's numbers and a bound on their distance from the model's own
+float64 numbers. The radius is 0 where both are the same bits whatever the order of the
+operations: of numbers that are read, and of sums whose terms are multiples of a power of
+two, the *unit*, and add up to at most 2^52 units in magnitude, so that no partial sum is
+rounded. Elsewhere it is a theorem (`bounds.numbers.rounding.gamma`) with the roundings of
+two computations, NumPy's and the model's, which need not use the same order. `enclose`
+reads the row programs of a layer.
 """
 
 import dataclasses

@@ -2,18 +2,15 @@
 
 A row z_a is an activation under an assignment a of the free bits that it depends on; rows
 contradict each other where they set a bit differently. Hard attention compares score cells,
-integers round(s / resolution), which are enclosed, lowest <= cell <= highest, where rounding
-can change them: winners are then decided without a tolerance of their own. lo_j and hi_j are
-the least and the largest cell of a query row with the rows of position j that do not
-contradict it, the witness w is the first j in the tie order with the largest lo_j, and the
-possible set POSS what can win against w: docs/restriction.md, sections 1 (the captured pairs
-of Hahn 2020, Lemma 4) and 2. A row that depends on too many bits votes for the first entries
-of its list, the positions it may attend to by falling score.
+integers round(s / resolution), which are enclosed where rounding can change them. lo_j and
+hi_j are the least and the largest cell of a query row with the rows of position j that do
+not contradict it, the witness w is the first j in the tie order with the largest lo_j, and
+the possible set holds what can win against w: docs/restriction.md, section 1 (the captured
+pairs of Hahn 2020, Lemma 4). The list of a row is its possible set by falling hi_j.
 """
 
 import dataclasses
 import functools
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,7 +47,8 @@ Rows = Int[np.ndarray, "rows"]
 class ScoredRows:
     """Projections of the rows of a layer's input, by head and row."""
 
-    attention: Attention
+    layer: Layer
+    tables: Tables  # the rows
     query: Enclosed  # queries, divided by the scale where scores are bilinear
     key: Enclosed
     value: Enclosed
@@ -58,23 +56,21 @@ class ScoredRows:
     scale: Float[np.ndarray, "rows 1"]
     exact: bool  # whether all scores are known to the bit
 
-    def keep(self, rows: Int[np.ndarray, "rows"]) -> "ScoredRows":
-        """Returns the projections of the given rows."""
-        return dataclasses.replace(
-            self,
-            query=self.query[:, rows],
-            key=self.key[:, rows],
-            value=self.value[:, rows],
-            scale=self.scale[rows],
-        )
+    @property
+    def attention(self) -> Attention:
+        """The layer's attention."""
+        return self.layer.attention
 
-    def cells(
-        self, head: int, queries: Rows, keys: Rows | None = None
-    ) -> tuple[Floats, Floats]:
-        """Lowest and highest score cells of queries, each with its key or all keys."""
-        score, radius = score_enclosed(
-            self.attention.scoring, self, head, queries, keys
-        )
+    def fix(self, bits: Mapping[int, int]) -> "ScoredRows":
+        """Returns the rows that are left once bits are fixed."""
+        tables, kept = self.tables.fix(bits)
+        query, key, value = (x[:, kept] for x in (self.query, self.key, self.value))
+        scale = self.scale[kept]
+        return ScoredRows(self.layer, tables, query, key, value, scale, self.exact)
+
+    def cells(self, head: int, queries: Rows) -> tuple[Floats, Floats]:
+        """Lowest and highest score cells of query rows with all keys."""
+        score, radius = score_enclosed(self.attention.scoring, self, head, queries)
         # Cells of score ± radius, as any order of operations computes them.
         width = self.attention.weighting.resolution(self.attention.query.dtype)
         place = score / width
@@ -91,24 +87,20 @@ class ScoredRows:
 
 @functools.singledispatch
 def score_enclosed(
-    score: Score, rows: ScoredRows, head: int, queries: Rows, keys: Rows | None
+    score: Score, rows: ScoredRows, head: int, queries: Rows
 ) -> tuple[Floats, Floats | float]:
-    """Scores and radii of query rows, each with its key in `keys`, or with all if None."""
-    del rows, head, queries, keys
+    """Scores and radii of query rows with all keys."""
+    del rows, head, queries
     raise InputError(f"no enclosure of {score.word} scores; no restriction is found")
 
 
 @score_enclosed.register
 def _(
-    score: AdditiveScore, rows: ScoredRows, head: int, queries: Rows, keys: Rows | None
+    score: AdditiveScore, rows: ScoredRows, head: int, queries: Rows
 ) -> tuple[Floats, Floats | float]:
     """w · tanh(q + k) / scale; tanh is 1-Lipschitz and at most 1."""
-    query, scale = rows.query[head, queries], rows.scale[queries]
-    if keys is None:
-        query, key = query[:, None], rows.key[head][None]
-    else:
-        key, scale = rows.key[head, keys], scale[:, 0]
-    vector = np.asarray(score.vector)[head]
+    query, key = rows.query[head, queries][:, None], rows.key[head][None]
+    scale, vector = rows.scale[queries], np.asarray(score.vector)[head]
     size = np.abs(vector)
     found = (np.tanh(query.value + key.value) * vector).sum(axis=-1) / scale
     moved = (query.radius + key.radius) @ size
@@ -120,24 +112,15 @@ def _(
 
 @score_enclosed.register
 def _(
-    score: DotProductScore,
-    rows: ScoredRows,
-    head: int,
-    queries: Rows,
-    keys: Rows | None,
+    score: DotProductScore, rows: ScoredRows, head: int, queries: Rows
 ) -> tuple[Floats, Floats | float]:
     del score
     query, key = rows.query[head, queries], rows.key[head]
-    if keys is None:
-        found = query.value @ key.value.T
-    else:
-        key = key[keys]
-        found = (query.value * key.value).sum(axis=-1)
+    found = query.value @ key.value.T
     if rows.exact:
         return found, 0.0
     # By Cauchy's inequality on the magnitudes.
-    q, k = row_norms(query), row_norms(key)
-    q = [size[:, None] for size in q] if keys is None else q
+    q, k = [size[:, None] for size in row_norms(query)], row_norms(key)
     terms = key.value.shape[-1] + 1
     radius = q[2] * (k[1] + 2 * gamma_upper(terms) * k[2]) + q[1] * k[2]
     return found, inflated(radius, 8) + 4 * terms * SMALLEST
@@ -153,10 +136,7 @@ def score_rows(layer: Layer, tables: Tables, length: int) -> ScoredRows:
             linear(inputs, np.asarray(w), None if bias is None else np.asarray(bias)[h])
             for h, w in enumerate(np.asarray(weight))
         ]
-        return Enclosed(
-            np.stack([head.value for head in heads]),
-            np.stack([head.radius for head in heads]),
-        )
+        return Enclosed.concatenate([head[None] for head in heads])
 
     query = projected(attention.query, attention.query_bias)
     key = projected(attention.key_by_head, attention.key_bias_by_head)
@@ -174,7 +154,7 @@ def score_rows(layer: Layer, tables: Tables, length: int) -> ScoredRows:
         scale = np.ones_like(scale)
         heads = zip(query.value, key.value, strict=True)
         exact = query.exact and key.exact and all(products_counted(*x) for x in heads)
-    return ScoredRows(attention, query, key, value, scale, exact)
+    return ScoredRows(layer, tables, query, key, value, scale, exact)
 
 
 BLOCK = 2**20  # numbers in one block: query rows times key rows times heads
@@ -189,7 +169,8 @@ class HeadBlock:
     # hi, -inf at positions that are not visible.
     highest: Float[np.ndarray, "rows slots"]
     witness: Int[np.ndarray, "rows"]  # the slot of w, -1 for a row that sees nothing
-    # Highest cell of every pair of rows, -inf where they contradict.
+    # Lowest cell of every pair of rows, and the highest, -inf where they contradict.
+    low: Float[np.ndarray, "rows keys"]
     cells: Float[np.ndarray, "rows keys"]
 
 
@@ -241,9 +222,10 @@ def visible_keys(
 
 
 def possible_blocks(
-    tables: Tables, scored: ScoredRows, slots: Sequence[int] | Int[np.ndarray, "chosen"]
+    scored: ScoredRows, slots: Sequence[int] | Int[np.ndarray, "chosen"]
 ) -> Iterator[SlotBlock]:
     """Yields the possible sets of `slots`, in blocks of whole slots."""
+    tables = scored.tables
     # Two rows contradict where one sets a bit to 1 that the other sets to 0, which a
     # product of matrices counts for all pairs.
     ones, zeros = tables.sides()
@@ -269,49 +251,49 @@ def possible_blocks(
         positions = tables.positions
         sees = visible_keys(scored.attention.sight, positions[own], positions)
         heads = tuple(
-            _head_block(tables, scored, head, rows, against, sees)
-            for head in range(num_heads)
+            _head_block(scored, head, rows, against, sees) for head in range(num_heads)
         )
         yield SlotBlock(chosen, local, heads)
 
 
 def _head_block(
-    tables: Tables,
     scored: ScoredRows,
     head: int,
     rows: Int[np.ndarray, "rows"],
     against: Bool[np.ndarray, "rows keys"],
     sees: Bool[np.ndarray, "rows slots"],
 ) -> HeadBlock:
-    weighting = scored.attention.weighting
     low, high = scored.cells(head, rows)
-    starts = tables.starts[:-1]
+    starts = scored.tables.starts[:-1]
     cells = np.where(against, -np.inf, high)
     lowest = np.minimum.reduceat(np.where(against, np.inf, low), starts, axis=1)
     highest = np.maximum.reduceat(cells, starts, axis=1)
     lowest[~sees] = -np.inf
     highest[~sees] = -np.inf
-    least = lowest.max(axis=1, keepdims=True)
-    order = tie_order(weighting)
-    witness = first_in_order(lowest == least, order, 1)
-    if not weighting.side:
-        possible = highest >= least
-    else:
-        place = order * np.arange(lowest.shape[1])
-        before = place <= (order * witness)[:, None]
-        possible = (highest > least) | ((highest == least) & before)
+    witness, possible = contenders(lowest, highest, scored.attention.weighting)
     witness = np.where(sees.any(axis=1), witness, -1)
-    return HeadBlock(possible & sees, highest, witness, cells)
+    return HeadBlock(possible & sees, highest, witness, low, cells)
+
+
+def contenders(
+    low: Float[np.ndarray, "rows places"],
+    high: Float[np.ndarray, "rows places"],
+    weighting: Weighting,
+) -> tuple[Int[np.ndarray, "rows"], Bool[np.ndarray, "rows places"]]:
+    """The witness among places with such cells, and whether each may win against it."""
+    least, order = low.max(axis=1, keepdims=True), tie_order(weighting)
+    witness = first_in_order(low == least, order, 1)
+    if not weighting.side:
+        return witness, high >= least
+    before = order * np.arange(low.shape[1]) <= (order * witness)[:, None]
+    return witness, (high > least) | ((high == least) & before)
 
 
 def leading_entries(
-    tables: Tables,
-    sets: HeadBlock,
-    rows: Int[np.ndarray, "voters"],
-    order: int,
-    count: int,
+    scored: ScoredRows, sets: HeadBlock, rows: Int[np.ndarray, "voters"], count: int
 ) -> tuple[Int[np.ndarray, "voters count"], Bool[np.ndarray, "voters count"]]:
     """First `count` non-constant key rows in the lists of `rows`, and whether each exists."""
+    tables, order = scored.tables, tie_order(scored.attention.weighting)
     free = np.array([bool(bits) for bits in tables.bits])
     score = np.where(sets.possible[rows] & free, sets.highest[rows], -np.inf)
     widths = np.diff(tables.starts)
@@ -329,59 +311,3 @@ def leading_entries(
         entries[:, rank] = columns[here, cells.argmax(axis=1)]
         score[here, slot] = -np.inf
     return entries, there
-
-
-def cast_votes(
-    tables: Tables,
-    block: SlotBlock,
-    over: Bool[np.ndarray, "chosen"],
-    order: int,
-    cap: int,
-    votes: Float[np.ndarray, "keys"],
-) -> None:
-    """Adds to `votes` the votes of a block's slots that depend on too many bits (`over`)."""
-    # Fixing the bits of an entry to the values that maximise its score makes it win, and
-    # hides all that follow. The entry of rank r with k bits gets 1 / ((1 + r) k) votes.
-    rows = np.flatnonzero(over[block.slot_of_row])
-    sizes = np.array([len(bits) for bits in tables.bits])
-    count = int(max(2, cap) // max(1, sizes.max())) + 1
-    for sets in block.heads:
-        entries, there = leading_entries(tables, sets, rows, order, count)
-        size = sizes[tables.slot_of_row[entries]]
-        weight = there / ((1 + np.arange(count)) * np.maximum(size, 1))
-        np.add.at(votes, entries[there], weight[there])
-
-
-def elect(
-    tables: Tables,
-    votes: Float[np.ndarray, "keys"],
-    batch: int,
-    noise: np.random.Generator | None,
-    imbalance: int | None,
-) -> dict[int, int]:
-    """Bits to fix, by the best-voted assignments that agree, until `batch` are reached."""
-    totals: dict[tuple[tuple[int, int], ...], float] = defaultdict(float)
-    for row in np.flatnonzero(votes):
-        totals[tuple(tables.assignment(int(row)).items())] += float(votes[row])
-    # Attempts after the first shuffle the votes.
-    if noise is not None:
-        for key in totals:
-            totals[key] *= noise.uniform(0.5, 1)
-    chosen: dict[int, int] = {}
-    for key in sorted(totals, key=lambda key: -totals[key]):
-        if any(chosen.get(bit, value) != value for bit, value in key):
-            continue
-        # Among the fixed bits ones and zeros have to balance.
-        if imbalance is not None and chosen:
-            grown = abs(imbalance + lean({**chosen, **dict(key)}))
-            if grown > max(abs(imbalance), 2):
-                continue
-        chosen.update(key)
-        if len(chosen) >= batch:
-            break
-    return chosen
-
-
-def lean(bits: Mapping[int, int]) -> int:
-    """Returns the number of ones less the number of zeros among bits."""
-    return sum(2 * value - 1 for value in bits.values())

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 import jax_models as jm
 from bounds.influence.substitution import check_query
 from bounds.restriction.analysis import (
+    FREE,
     Analysis,
     PartialInput,
-    RowSets,
     analyse,
     check_hard_model,
     output_dependence,
@@ -64,7 +64,7 @@ def certificate_of(
         "query": analysis.query,
         "mode": "exact" if analysis.exact else "floating",
         "layers": [
-            {str(position): _entry(sets) for position, sets in layer.items()}
+            {str(position): entry for position, entry in layer.items()}
             for layer in analysis.layers
         ],
         "output": output.tolist(),
@@ -73,19 +73,6 @@ def certificate_of(
         "members": None,
         "free": len(partial.free),
         "log2_misclassified": None,
-    }
-
-
-def _entry(sets: RowSets) -> dict[str, Any]:
-    return {
-        "deps": list(sets.bits),
-        "heads": [
-            [
-                {"poss": list(positions), "witness": witness}
-                for positions, witness in head
-            ]
-            for head in sets.heads
-        ],
     }
 
 
@@ -238,7 +225,11 @@ def restrict(
     plan.check(model)
     require_table(length)
     query = check_query(query, length)
-    given = read_partial_input(model, length, pre_restriction, symbols)
+    if pre_restriction is None:
+        pre_restriction = np.full(length, FREE)
+    given = read_partial_input(
+        "the pre-restriction", pre_restriction, symbols, model.vocab_size, length
+    )
     found = attempt(model, given, query, plan)
     # From scratch: nothing that the search tabulated is used.
     analysis = analyse(model, found.partial, query)

@@ -1,32 +1,29 @@
 """The search for a restriction: attempts under several caps and orders, the best taken.
 
-An attempt is a greedy search, an alteration (a random restriction, then repairs: the
-fallback of the greedy search), or, for languages with few members, a member of which one
-bit is free. The greedy search goes layer by layer: rows whose output depends on more bits
-than the layer's cap vote, a batch of the best-voted bits is fixed, and the possible sets are
-formed again; then the rows are tabulated. The result is sound whatever was voted for, as
-soundness rests on the possible sets alone. Closing then fixes bits until the query's output
-is constant, and a reverse pass frees the bits without which it is constant too, in batches
-that are halved where they fail: docs/restriction.md, section 2;
-docs/theory/hard-attention.md, section 2, Lemma 2; docs/theory/hard-attention.md, section 5,
-Theorem 6.
+The greedy search goes layer by layer: rows whose output depends on more bits than the
+layer's cap vote, a batch of the best-voted bits is fixed, and the possible sets are formed
+again; then the rows are tabulated. Closing fixes bits until the query's output is constant
+(docs/theory/hard-attention.md, section 2, Lemma 2), and a reverse pass frees fixed bits that
+are not needed. Other attempts are an alteration, a random restriction with repairs
+(docs/theory/hard-attention.md, section 5, Theorem 6), and a member of a language of which
+one bit is free. Soundness rests on the possible sets alone: docs/restriction.md, section 2.
 """
 
 import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, get_args
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from bounds.restriction.analysis import (
     FREE,
     MOST_BITS,
     PartialInput,
-    Readings,
     TooManyBits,
     Undecided,
     analyse,
@@ -37,19 +34,14 @@ from bounds.restriction.analysis import (
 )
 from bounds.restriction.possible import (
     ScoredRows,
-    cast_votes,
-    elect,
     leading_entries,
-    lean,
     possible_blocks,
     score_rows,
-    tie_order,
 )
 from bounds.restriction.tables import Tables
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_integers
 from jax_models.interrupt import raise_requested
-from jax_models.model.layer import Layer
 
 BATCHES = 40  # rounds begin with n / BATCHES bits each
 
@@ -57,7 +49,7 @@ BATCHES = 40  # rounds begin with n / BATCHES bits each
 Report = Callable[[str, PartialInput], None]
 # Bits that a row may depend on while bits are freed: tables double with each.
 CLOSING_BITS = 10
-# Share of bits that each draw fixes, one draw after another.
+# Share of bits that each draw of an alteration fixes.
 SHARES = (0.3, 0.5, 0.4, 0.6, 0.2, 0.7)
 Method = Literal["auto", "greedy", "alteration"]
 # Default caps: beyond the number of heads, the increase per layer, and the most. A low cap
@@ -70,8 +62,12 @@ SHORT, ATTEMPTS, ATTEMPT_SECONDS = 128, 6, 20.0
 PERSISTENCE = 3
 # Partial inputs beside a member that are tried however long it takes.
 FEWEST = 8
-DRAWS = 6
 REVERSE_LENGTH, REVERSE_SECONDS = 128, 20.0
+
+
+def lean(bits: Mapping[int, int]) -> int:
+    """Returns the number of ones less the number of zeros among bits."""
+    return sum(2 * value - 1 for value in bits.values())
 
 
 @dataclasses.dataclass
@@ -97,130 +93,123 @@ class Search:
         if self.report is not None:
             self.report(stage, self.partial)
 
-    def reduce(self, caps: Sequence[int]) -> tuple[Tables, ScoredRows]:
+    def reduce(self, caps: Sequence[int]) -> ScoredRows:
         """Fix bits until each row after layer l depends on at most caps[l] bits."""
-        needed = needed_positions(self.model, self.partial.length, self.query)
+        length, layers = self.partial.length, self.model.layers
+        needed = needed_positions(self.model, length, self.query)
         tables = embed(self.model, self.partial, needed[0])
         for depth, cap in enumerate(caps):
-            layer = self.model.layers[depth]
-            tables = self._reduce_layer(layer, tables, needed[depth + 1], cap, depth)
-        return tables, score_rows(self.model.layers[-1], tables, self.partial.length)
+            scored = score_rows(layers[depth], tables, length)
+            slots = np.searchsorted(tables.positions, needed[depth + 1])
+            tables = self._reduce_layer(scored, slots, cap, f"layer {depth}")
+        return score_rows(layers[-1], tables, length)
 
     def _reduce_layer(
         self,
-        layer: Layer,
-        tables: Tables,
-        wanted: Int[np.ndarray, "chosen"],
+        scored: ScoredRows,
+        slots: Int[np.ndarray, "chosen"],
         cap: int,
-        depth: int,
+        stage: str,
     ) -> Tables:
-        scored = score_rows(layer, tables, self.partial.length)
-        slots = np.searchsorted(tables.positions, wanted)
         batch = 1 if self.repair else max(1, self.partial.length // BATCHES)
-        stage = f"layer {depth}"
         over = slots.tolist()
         while True:
             # A row that depends on few bits depends on no more once others are fixed.
-            chosen, over = self._vote(tables, scored, over, cap, batch)
+            chosen, over = self._vote(scored, over, cap, batch)
             if not over:
                 try:
-                    read: list[Readings] = []
-                    for block in possible_blocks(tables, scored, slots):
-                        read += read_slots(tables, scored, block)
-                    return tabulate(layer, scored, tables, read)
+                    blocks = possible_blocks(scored, slots)
+                    read = [
+                        one for block in blocks for one in read_slots(scored, block)
+                    ]
+                    return tabulate(scored, read)
                 except Undecided as case:
-                    chosen = self.decide(tables, case, stage)
+                    chosen = self.decide(scored.tables, case, stage)
             self.fix(chosen, stage)
-            tables, scored = _fixed(tables, scored, chosen)
+            scored = scored.fix(chosen)
             batch = max(1, min(batch, len(over) // 4 + 1))
 
     def _vote(
-        self,
-        tables: Tables,
-        scored: ScoredRows,
-        slots: Sequence[int],
-        cap: int,
-        batch: int,
+        self, scored: ScoredRows, slots: Sequence[int], cap: int, batch: int
     ) -> tuple[dict[int, int], list[int]]:
         """Bits to fix, by vote, and the slots that depend on more than `cap` bits."""
+        tables = scored.tables
         dependence = tables.dependence(self.partial.length)
-        order = tie_order(scored.attention.weighting)
+        widths = np.array([len(bits) for bits in tables.bits])
+        count = int(max(2, cap) // max(1, widths.max())) + 1
         votes = np.zeros(tables.num_rows)
         bad: list[int] = []
-        for block in possible_blocks(tables, scored, slots):
+        for block in possible_blocks(scored, slots):
             over = block.count_bits(dependence) > cap
-            if over.any():
-                bad += block.slots[over].tolist()
-                cast_votes(tables, block, over, order, cap, votes)
+            if not over.any():
+                continue
+            bad += block.slots[over].tolist()
+            # Fixing the bits of an entry to the values that maximise its score makes it
+            # win, and hides all that follow. The entry of rank r with k bits gets
+            # 1 / ((1 + r) k) votes.
+            rows = np.flatnonzero(over[block.slot_of_row])
+            for sets in block.heads:
+                entries, there = leading_entries(scored, sets, rows, count)
+                size = np.maximum(widths[tables.slot_of_row[entries]], 1)
+                weight = there / ((1 + np.arange(count)) * size)
+                np.add.at(votes, entries[there], weight[there])
         if not bad:
             return {}, []
-        imbalance = self.imbalance if self.balance else None
-        chosen = elect(tables, votes, batch, self.noise, imbalance)
         # Where no vote may be followed: a bit of a slot that depends on most bits.
         most = max((tables.bits[slot] for slot in bad), key=len)
-        return chosen or {most[0]: 0}, bad
+        return self._elect(tables, votes, batch) or {most[0]: 0}, bad
+
+    def _elect(
+        self, tables: Tables, votes: Float[np.ndarray, "keys"], batch: int
+    ) -> dict[int, int]:
+        """Bits of the best-voted assignments that agree, until `batch` are reached."""
+        totals: dict[tuple[tuple[int, int], ...], float] = defaultdict(float)
+        for row in np.flatnonzero(votes):
+            totals[tuple(tables.assignment(int(row)).items())] += float(votes[row])
+        # Attempts after the first shuffle the votes.
+        if self.noise is not None:
+            for key in totals:
+                totals[key] *= self.noise.uniform(0.5, 1)
+        chosen: dict[int, int] = {}
+        for key in sorted(totals, key=lambda key: -totals[key]):
+            if any(chosen.get(bit, value) != value for bit, value in key):
+                continue
+            # Among the fixed bits ones and zeros have to balance.
+            if self.balance and chosen:
+                grown = abs(self.imbalance + lean({**chosen, **dict(key)}))
+                if grown > max(abs(self.imbalance), 2):
+                    continue
+            chosen.update(key)
+            if len(chosen) >= batch:
+                break
+        return chosen
 
     def decide(self, tables: Tables, case: Undecided, where: str) -> dict[int, int]:
         """A bit, fixed to 0, of rows whose winner rounding decides; `InputError` for none."""
         slot_of_row = tables.slot_of_row
-        for slot in (case.slot, *slot_of_row[list(case.rows)].tolist()):
+        for slot in (case.slot, *slot_of_row[case.rows].tolist()):
             if tables.bits[slot]:
                 return {tables.bits[slot][0]: 0}
-        positions = tables.positions[slot_of_row[list(case.rows)]].tolist()
+        positions = tables.positions[slot_of_row[case.rows]].tolist()
         raise InputError(
             f"{where}, position {tables.positions[case.slot]}: rounding decides which of "
             f"the positions {positions} is attended to; widen or shrink tie_resolution"
         )
 
 
-def is_constant(model: Transformer, partial: PartialInput, query: int) -> bool:
-    """Whether an analysis shows the query's output to be constant."""
-    try:
-        return analyse(model, partial, query, CLOSING_BITS).constant
-    except (TooManyBits, Undecided):
-        return False
-
-
-def free_needless(
-    model: Transformer,
-    partial: PartialInput,
-    given: PartialInput,
-    query: int,
-    report: Report,
-) -> PartialInput:
-    """Frees bits that the search fixed, in batches, where the output stays constant."""
-    end = time.monotonic() + REVERSE_SECONDS
-    fixed = [i for i in given.free if partial.tokens[i] != FREE]
-    size = max(1, len(fixed) // 2)
-    waiting: list[Sequence[int]] = [
-        fixed[k : k + size] for k in range(0, len(fixed), size)
-    ]
-    while waiting and time.monotonic() < end:
-        batch = waiting.pop()
-        freed = partial.release(batch)
-        if is_constant(model, freed, query):
-            partial = freed
-            report("reverse pass", partial)
-        elif len(batch) > 1:
-            half = len(batch) // 2
-            waiting += [batch[:half], batch[half:]]
-    return partial
-
-
-def close(search: Search, tables: Tables, scored: ScoredRows) -> None:
+def close(search: Search, scored: ScoredRows) -> None:
     """Fix the fewest bits found that make the query's output constant."""
+    tables = scored.tables
     slot = tables.slot(search.query)
     ways, open_ = [], None
     # Lemma 2 begins with one value of the query's own row: the cheapest is taken.
     for row in range(tables.starts[slot], tables.starts[slot + 1]):
         bits = tables.assignment(row)
         try:
-            way = {**bits, **_close_value(search, *_fixed(tables, scored, bits))}
+            ways.append({**bits, **_close_value(search, scored.fix(bits))})
         # Rounding may leave a winner open under one value and not under another.
         except InputError as error:
             open_ = error
-            continue
-        ways.append(way)
     if not ways:
         assert open_ is not None
         raise open_
@@ -228,72 +217,25 @@ def close(search: Search, tables: Tables, scored: ScoredRows) -> None:
     search.fix(best, "closing")
 
 
-def _fixed(
-    tables: Tables, scored: ScoredRows, bits: dict[int, int]
-) -> tuple[Tables, ScoredRows]:
-    tables, kept = tables.fix(bits)
-    return tables, scored.keep(kept)
-
-
-def _close_value(search: Search, tables: Tables, scored: ScoredRows) -> dict[int, int]:
+def _close_value(search: Search, scored: ScoredRows) -> dict[int, int]:
     """Bits that settle each head's attention, for a query whose own row is constant."""
     # Once the bits of a list's first entry are fixed so that it has its largest score,
     # the head attends to it whatever the other bits are.
-    slot, first = tables.slot(search.query), np.zeros(1, np.intp)
-    order = tie_order(scored.attention.weighting)
-    closed: dict[int, int] = {}
+    first, closed = np.zeros(1, np.intp), {}
     while True:
-        (block,) = possible_blocks(tables, scored, [slot])
-        entries = (
-            leading_entries(tables, sets, first, order, 1) for sets in block.heads
-        )
+        tables = scored.tables
+        (block,) = possible_blocks(scored, [tables.slot(search.query)])
+        entries = (leading_entries(scored, sets, first, 1) for sets in block.heads)
         found = [tables.assignment(int(row[0, 0])) for row, there in entries if there]
         bits = min(found, key=len, default={})
         if not bits:
             try:
-                read_slots(tables, scored, block)
+                read_slots(scored, block)
                 return closed
             except Undecided as case:
                 bits = search.decide(tables, case, "last layer")
         closed.update(bits)
-        tables, scored = _fixed(tables, scored, bits)
-
-
-def draw(
-    partial: PartialInput, share: float, generator: np.random.Generator
-) -> PartialInput:
-    """Fixes each free bit, with probability `share`, to a fair coin's outcome."""
-    fixed = {
-        position: int(generator.integers(2))
-        for position in partial.free
-        if generator.random() < share
-    }
-    return partial.fix(fixed)
-
-
-def alter(
-    model: Transformer,
-    query: int,
-    partial: PartialInput,
-    caps: Sequence[int],
-    seed: int,
-) -> PartialInput:
-    """Repairs several random restrictions; returns the one with most free bits."""
-    # After a draw most lists meet a row that happens to be at its maximum, and depend on
-    # little. The theorem bounds the expected number of free bits, so that some outcome has
-    # as many.
-    generator = np.random.default_rng(seed)
-    end = time.monotonic() + ATTEMPT_SECONDS
-    found: list[PartialInput] = []
-    for number in range(DRAWS):
-        if found and time.monotonic() > end:
-            break
-        share = SHARES[number % len(SHARES)]
-        # Repairs are the rounds of the search, one first entry at a time.
-        search = Search(model, query, draw(partial, share, generator), repair=True)
-        close(search, *search.reduce(caps))
-        found.append(search.partial)
-    return max(found, key=lambda one: len(one.free))
+        scored = scored.fix(bits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -321,7 +263,7 @@ class ClosedInput:
 
 # Partial inputs of one free bit under which a completion and its neighbour differ in the
 # language and may be alike to the model.
-Neighbours = Callable[[Transformer, PartialInput, int], Iterable[PartialInput]]
+Neighbours = Callable[[PartialInput, int], Iterable[PartialInput]]
 # Given the name of a part of the work and the function that does it, returns its result:
 # computed now, or kept from an earlier run.
 Remember = Callable[[str, Callable[[], ClosedInput]], ClosedInput]
@@ -392,104 +334,138 @@ def attempt(
     model: Transformer, given: PartialInput, query: int, plan: SearchPlan
 ) -> ClosedInput:
     """Returns the best restriction of several attempts, after any reverse pass."""
-    clock, useful = _Clock(plan.report), plan.useful
-    found: list[ClosedInput] = []
-    caps = plan.all_caps(model)
-    searched = plan.caps is not None or plan.attempts is not None  # by request
-    if plan.method == "auto" and plan.neighbours is not None and not searched:
-        tried = plan.neighbours(model, given, query)
-        found += _first_constant(model, query, tried, clock)
-    if plan.method != "alteration" and not found:
-        greedy = _greedy(model, given, query, plan, clock, caps)
-        count = plan.attempts or (ATTEMPTS if given.length <= SHORT else 1)
-        began = clock.seconds
-        for one in itertools.islice(greedy, PERSISTENCE * count):
-            found.append(one)
-            late = clock.seconds - began > ATTEMPT_SECONDS
-            if late or (len(found) >= count and any(useful(f.partial) for f in found)):
-                break
-    fails = not any(useful(one.partial) for one in found)
-    if plan.method == "alteration" or (plan.method == "auto" and fails and given.free):
-        chosen = next(caps)
-
-        def altered() -> ClosedInput:
-            clock.stages = []
-            partial = alter(model, query, given, chosen, plan.seed)
-            clock("alteration", partial)
-            return ClosedInput(partial, "alteration", tuple(clock.stages))
-
-        found.append(plan.remember("alteration", altered))
-    best = max(found, key=lambda one: (useful(one.partial), len(one.partial.free)))
-    backwards = plan.reverse_pass
-    if backwards is None:
-        backwards = given.length <= REVERSE_LENGTH
-    if not backwards:
-        return best
-
-    def freed() -> ClosedInput:
-        clock.stages = list(best.stages)
-        partial = free_needless(model, best.partial, given, query, clock)
-        return ClosedInput(partial, best.method, tuple(clock.stages))
-
-    return plan.remember("reverse pass", freed)
+    return _Attempts(model, given, query, plan).find_best()
 
 
-def _first_constant(
-    model: Transformer,
-    query: int,
-    tried: Iterable[PartialInput],
-    clock: "_Clock",
-) -> list[ClosedInput]:
-    """First of `tried` that makes the output constant, in a list; [] if none is in time."""
-    began = math.inf
-    for count, partial in enumerate(tried):
-        # Programs are compiled before there is a first one, which is not its time.
-        began = min(began, clock.seconds)
-        if count >= FEWEST and clock.seconds - began > ATTEMPT_SECONDS:
-            break
-        if is_constant(model, partial, query):
-            clock("member", partial)
-            return [ClosedInput(partial, "member", tuple(clock.stages))]
-    return []
+class _Attempts:
+    """Searches by one plan, with the partial input after every stage, and the time."""
 
-
-def _greedy(
-    model: Transformer,
-    given: PartialInput,
-    query: int,
-    plan: SearchPlan,
-    clock: "_Clock",
-    caps: Iterator[tuple[int, ...]],
-) -> Iterator[ClosedInput]:
-    """Yields greedy searches: the first is deterministic, later ones shuffle votes."""
-    for number, chosen in enumerate(caps):
-        noise = np.random.default_rng((plan.seed, number)) if number else None
-
-        def searched(chosen=chosen, noise=noise) -> ClosedInput:
-            clock.stages = []
-            search = Search(model, query, given, noise, plan.balance, clock)
-            close(search, *search.reduce(chosen))
-            return ClosedInput(search.partial, "greedy", tuple(clock.stages))
-
-        yield plan.remember(f"attempt {number}", searched)
-
-
-class _Clock:
-    """Report that also keeps the partial input after every stage, with the time."""
-
-    def __init__(self, report: Report | None):
+    def __init__(
+        self, model: Transformer, given: PartialInput, query: int, plan: SearchPlan
+    ):
+        self.model, self.given, self.query, self.plan = model, given, query, plan
         self.begin = time.monotonic()
-        self.report = report
         self.stages: list[Stage] = []
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.begin
 
-    def __call__(self, name: str, partial: PartialInput) -> None:
+    def report(self, name: str, partial: PartialInput) -> None:
         # A stage counts as it is after its last round.
         if self.stages and self.stages[-1].name == name:
             self.stages.pop()
         self.stages.append(Stage(name, partial, self.seconds))
-        if self.report is not None:
-            self.report(name, partial)
+        if self.plan.report is not None:
+            self.plan.report(name, partial)
+
+    def find_best(self) -> ClosedInput:
+        plan, caps = self.plan, self.plan.all_caps(self.model)
+        useful = lambda closed: plan.useful(closed.partial)
+        by_request = plan.caps is not None or plan.attempts is not None
+        found: list[ClosedInput] = []
+        if plan.method == "auto" and plan.neighbours is not None and not by_request:
+            found += self.first_constant(plan.neighbours(self.given, self.query))
+        if plan.method != "alteration" and not found:
+            count = plan.attempts or (ATTEMPTS if self.given.length <= SHORT else 1)
+            began = self.seconds
+            for number in range(PERSISTENCE * count):
+                part, chosen = f"attempt {number}", next(caps)
+                found.append(self.run(part, "greedy", self.search, number, chosen))
+                late = self.seconds - began > ATTEMPT_SECONDS
+                if late or (len(found) >= count and any(map(useful, found))):
+                    break
+        fails = plan.method == "auto" and not any(map(useful, found))
+        if plan.method == "alteration" or (fails and self.given.free):
+            found.append(self.run("alteration", "alteration", self.alter, next(caps)))
+        best = max(found, key=lambda one: (useful(one), len(one.partial.free)))
+        backwards = plan.reverse_pass
+        if backwards is None:
+            backwards = self.given.length <= REVERSE_LENGTH
+        if not backwards:
+            return best
+        return self.run("reverse pass", best.method, self.free_needless, best)
+
+    def run(
+        self, part: str, method: str, work: Callable[..., PartialInput], *options: Any
+    ) -> ClosedInput:
+        """Result of a part of the search, found by `work` or kept from an earlier run."""
+
+        def find() -> ClosedInput:
+            self.stages = []
+            partial = work(*options)
+            return ClosedInput(partial, method, tuple(self.stages))
+
+        return self.plan.remember(part, find)
+
+    def search(self, number: int, caps: Sequence[int]) -> PartialInput:
+        """Searches greedily; the first search is deterministic, others shuffle votes."""
+        plan = self.plan
+        noise = np.random.default_rng((plan.seed, number)) if number else None
+        options = noise, plan.balance, self.report
+        search = Search(self.model, self.query, self.given, *options)
+        close(search, search.reduce(caps))
+        return search.partial
+
+    def alter(self, caps: Sequence[int]) -> PartialInput:
+        """Repairs several random restrictions; returns the one with most free bits."""
+        # After a draw most lists meet a row that happens to be at its maximum, and depend
+        # on little. The theorem bounds the expected number of free bits, so that some
+        # outcome has as many.
+        generator = np.random.default_rng(self.plan.seed)
+        end = time.monotonic() + ATTEMPT_SECONDS
+        found: list[PartialInput] = []
+        for share in SHARES:
+            if found and time.monotonic() > end:
+                break
+            drawn = {
+                position: int(generator.integers(2))
+                for position in self.given.free
+                if generator.random() < share
+            }
+            # Repairs are the rounds of the search, one first entry at a time.
+            partial = self.given.fix(drawn)
+            search = Search(self.model, self.query, partial, repair=True)
+            close(search, search.reduce(caps))
+            found.append(search.partial)
+        best = max(found, key=lambda one: len(one.free))
+        self.report("alteration", best)
+        return best
+
+    def first_constant(self, tried: Iterable[PartialInput]) -> list[ClosedInput]:
+        """First of `tried` with a constant output, in a list; [] if none is in time."""
+        began = math.inf
+        for count, partial in enumerate(tried):
+            # Programs are compiled before there is a first one, which is not its time.
+            began = min(began, self.seconds)
+            if count >= FEWEST and self.seconds - began > ATTEMPT_SECONDS:
+                break
+            if self.is_constant(partial):
+                self.report("member", partial)
+                return [ClosedInput(partial, "member", tuple(self.stages))]
+        return []
+
+    def is_constant(self, partial: PartialInput) -> bool:
+        """Whether an analysis shows the query's output to be constant."""
+        try:
+            return analyse(self.model, partial, self.query, CLOSING_BITS).constant
+        except (TooManyBits, Undecided):
+            return False
+
+    def free_needless(self, best: ClosedInput) -> PartialInput:
+        """Frees bits that the search fixed, in batches, where the output stays constant."""
+        self.stages, partial = list(best.stages), best.partial
+        end = time.monotonic() + REVERSE_SECONDS
+        fixed = [i for i in self.given.free if partial.tokens[i] != FREE]
+        size = max(1, len(fixed) // 2)
+        waiting = [fixed[k : k + size] for k in range(0, len(fixed), size)]
+        while waiting and time.monotonic() < end:
+            batch = waiting.pop()
+            freed = partial.release(batch)
+            if self.is_constant(freed):
+                partial = freed
+                self.report("reverse pass", partial)
+            elif len(batch) > 1:
+                half = len(batch) // 2
+                waiting += [batch[:half], batch[half:]]
+        return partial

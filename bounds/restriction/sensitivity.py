@@ -1,15 +1,10 @@
 """Sufficiently sensitive languages: restrictions that leave the answer open.
 
 Hahn's Theorem 1 holds for every language of which the restrictions that the argument
-produces do not force the answer (Hahn 2020, after Corollary 2). Given a restriction,
-`reachable_classes` finds a member and a non-member that complete it. Given a length,
-`most_free_forced` finds the most bits that may be free in a restriction that forces the
-answer; one more, F, keeps it open whatever the restriction, and the
-threshold recursion applies with F free bits asked for in place of one
-(docs/theory/hard-attention.md, sections 6 and 8).
-
-A restriction is an array of tokens with -1 at its free positions, as a certificate's
-`rho`; a free position takes one of two symbols.
+produces do not force the answer (Hahn 2020, after Corollary 2): where F free bits keep it
+open whatever the restriction, the threshold recursion applies with F free bits asked for in
+place of one (docs/theory/hard-attention.md, sections 6 and 8). A restriction is an array of
+tokens with -1 at its free positions, each of which takes one of two symbols.
 """
 
 import dataclasses
@@ -23,9 +18,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 from numpy.typing import ArrayLike
 
-from bounds.restriction.checking.claim import FREE
+from bounds.restriction.analysis import FREE, PartialInput, read_partial_input
 from jax_models import InputError
-from jax_models.arguments import expect_array, expect_integers, expect_kind, show
+from jax_models.arguments import expect_kind, show
 from jax_models.languages import Automaton, Language
 
 Tokens = Int[np.ndarray, "tokens"]
@@ -96,9 +91,9 @@ def reachable_classes(
         Hahn 2020, section 5, the discussion after Corollary 2;
         docs/theory/hard-attention.md, section 8.
     """
-    tokens, pair = _check(rho, symbols)
+    partial = read_partial_input("rho", rho, symbols)
     if isinstance(language, Automaton):
-        found = [_complete(language, tokens, pair, wanted) for wanted in (True, False)]
+        found = [_complete(language, partial, wanted) for wanted in (True, False)]
         return ReachableClasses(found[0], found[1], exact=True)
     member = language.contains if isinstance(language, Language) else language
     if not callable(member):
@@ -106,21 +101,20 @@ def reachable_classes(
             f"language = {show(language)}; expected an automaton, a language or a "
             "membership function"
         )
-    free = np.flatnonzero(tokens == FREE)
-    exact = len(free) <= MOST_ENUMERATED
+    free = len(partial.free)
+    exact = free <= MOST_ENUMERATED
     if exact:
-        choices: Iterable[Any] = itertools.product((0, 1), repeat=len(free))
+        choices: Iterable[Any] = itertools.product((0, 1), repeat=free)
     elif key is None:
         raise InputError(
-            f"{len(free)} bits are free: beyond {MOST_ENUMERATED} a membership function "
+            f"{free} bits are free: beyond {MOST_ENUMERATED} a membership function "
             "is sampled, which needs a random key; or give an automaton"
         )
     else:
-        choices = _sample(key, len(free), num_samples)
+        choices = _sample(key, free, num_samples)
     found = {}
     for bits in choices:
-        completed = tokens.copy()
-        completed[free] = np.array(pair)[np.array(bits, dtype=np.int64)]
+        completed = partial.complete(bits)
         found.setdefault(bool(member(completed)), completed)
         if len(found) == 2:
             return ReachableClasses(found[True], found[False], exact=True)
@@ -155,15 +149,17 @@ def most_free_forced(
     Source:
         docs/theory/hard-attention.md, section 8.
     """
-    tokens, pair = _check(rho, symbols)
+    partial = read_partial_input("rho", rho, symbols)
     expect_kind("automaton", automaton, Automaton, "an Automaton")
-    length = _num_symbols(automaton, tokens, pair)
+    tokens, length = partial.tokens, _num_symbols(automaton, partial)
     # By set of states: free bits, and the choices that lead there.
     best: dict[States, tuple[int, Any]] = {frozenset([automaton.start]): (0, None)}
     for token in tokens[:length]:
         reached: dict[States, tuple[int, Any]] = {}
         # A free position is fixed to either symbol, or stays free.
-        choices = [(int(token),)] if token != FREE else [(s,) for s in pair] + [pair]
+        choices = [(int(token),)]
+        if token == FREE:
+            choices = [*((s,) for s in partial.symbols), partial.symbols]
         for states, (free, path) in best.items():
             for choice in choices:
                 image = _image(automaton, states, choice)
@@ -212,44 +208,30 @@ def first_impossible_length(
     return next(filter(impossible, lengths), None)
 
 
-def _check(rho: ArrayLike, symbols: Sequence[int]) -> tuple[Tokens, tuple[int, int]]:
-    """Returns the checked restriction and its two symbols."""
-    tokens = expect_array("rho", rho)
-    if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
-        raise InputError(
-            f"rho is {tokens.dtype} of shape {tokens.shape}; expected tokens [n], with "
-            f"{FREE} at free positions"
-        )
-    if tokens.min() < FREE:
-        raise InputError(f"rho has {tokens.min()}; expected tokens, or {FREE} for free")
-    found = tuple(expect_integers("symbols", symbols, 0))
-    if len(found) != 2 or found[0] == found[1]:
-        raise InputError(f"symbols = {found}; expected two different tokens")
-    return tokens.astype(np.int64), (found[0], found[1])
-
-
-def _num_symbols(automaton: Automaton, tokens: Tokens, pair: tuple[int, int]) -> int:
+def _num_symbols(automaton: Automaton, partial: PartialInput) -> int:
     """Length without an end token; raises `InputError` for a symbol the automaton lacks."""
+    pair = partial.symbols
     if max(pair) >= automaton.num_symbols:
         raise InputError(
             f"symbols = {pair}: {max(pair)} is no symbol of the automaton; its symbols "
             f"are 0 to {automaton.num_symbols - 1}"
         )
-    return len(automaton.symbols_of(np.where(tokens == FREE, pair[0], tokens)))
+    zeros = np.zeros(len(partial.free), int)
+    return len(automaton.symbols_of(partial.complete(zeros)))
 
 
 def _complete(
-    automaton: Automaton, tokens: Tokens, pair: tuple[int, int], wanted: bool
+    automaton: Automaton, partial: PartialInput, wanted: bool
 ) -> Tokens | None:
     """Returns a completion that the automaton accepts (rejects, if not `wanted`), or None."""
-    length = _num_symbols(automaton, tokens, pair)
+    length, tokens = _num_symbols(automaton, partial), partial.tokens
     # By prefix: the states that it can reach, with a state and a symbol before each.
     steps: list[dict[int, tuple[int, int]]] = []
     states = {automaton.start}
     for token in tokens[:length]:
         step: dict[int, tuple[int, int]] = {}
         for state in states:
-            for symbol in pair if token == FREE else (int(token),):
+            for symbol in partial.symbols if token == FREE else (int(token),):
                 after = automaton.transitions[state][symbol]
                 # One way to a state is enough.
                 step.setdefault(after, (state, symbol))

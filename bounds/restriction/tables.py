@@ -9,6 +9,7 @@ the model then computes alike.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,30 +27,20 @@ class Tables:
     positions: Int[np.ndarray, "slots"]  # positions of the slots, ascending
     # Free positions that each slot depends on, ascending.
     bits: tuple[tuple[int, ...], ...]
-    starts: Int[np.ndarray, "starts"]  # first row of each slot, and K at the end
     rows: Enclosed  # the activations, an array of rows and width
     identity: Int[np.ndarray, "rows"]  # numbers that are equal for equal rows of a slot
 
-    @classmethod
-    def gather(
-        cls,
-        positions: Int[np.ndarray, "slots"],
-        bits: Sequence[tuple[int, ...]],
-        kept: Sequence[Int[np.ndarray, "_"]],
-        rows: Enclosed,
-        identity: Int[np.ndarray, "rows"],
-    ) -> "Tables":
-        """Tables of the slots whose rows stand in `rows` at the indices `kept`."""
-        index = np.concatenate(kept)
-        starts = np.cumsum([0, *map(len, kept)])
-        return cls(positions, tuple(bits), starts, rows[index], identity[index])
+    @functools.cached_property
+    def starts(self) -> Int[np.ndarray, "starts"]:
+        """First row of each slot, and K at the end."""
+        return np.cumsum([0, *(1 << len(bits) for bits in self.bits)])
 
     @property
     def num_rows(self) -> int:
         """Number of rows of all tables, K."""
         return int(self.starts[-1])
 
-    @property
+    @functools.cached_property
     def slot_of_row(self) -> Int[np.ndarray, "rows"]:
         """The slot of each row."""
         return np.repeat(np.arange(len(self.bits)), np.diff(self.starts))
@@ -115,8 +106,9 @@ class Tables:
                 left, index = normal_form(left, index, self.identity)
             kept.append(index)
             bits.append(left)
-        tables = Tables.gather(self.positions, bits, kept, self.rows, self.identity)
-        return tables, np.concatenate(kept)
+        rows = np.concatenate(kept)
+        identity = self.identity[rows]
+        return Tables(self.positions, tuple(bits), self.rows[rows], identity), rows
 
 
 def _halves(

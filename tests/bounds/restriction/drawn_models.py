@@ -1,6 +1,5 @@
 """Models of the restriction tests, and the oracle: every completion, run by the model."""
 
-import dataclasses
 import functools
 import itertools
 
@@ -62,15 +61,6 @@ def is_constant(model, rho, query, symbols=(0, 1)):
     """Tell by enumeration whether all completions have one final activation."""
     found = outputs(model, completions(rho, symbols), query)
     return bool((found == found[0]).all())
-
-
-def with_weightings(model, names):
-    """Give every layer a weighting of its own."""
-    layers = []
-    for layer, name in zip(model.layers, names, strict=True):
-        one = jm.with_weighting(dataclasses.replace(model, layers=(layer,)), name)
-        layers += one.layers
-    return dataclasses.replace(model, layers=tuple(layers))
 
 
 def integer_model(seed, **more):

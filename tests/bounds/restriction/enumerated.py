@@ -17,6 +17,7 @@ import jax_models as jm
 from benchmarks import reference
 from jax_models.format.build import name_tensors
 from jax_models.format.config import encode_config
+from tests.bounds.restriction.drawn_models import outputs
 
 TIES = {"leftmost_hard": "L", "rightmost_hard": "R", "average_hard": "avg"}
 AR = reference.FLOAT64
@@ -240,12 +241,9 @@ def certified(model, seed, length=5, end=2):
     return enumeration, make_certificate(enumeration, rho, length - 1)
 
 
-_run = jax.jit(jax.vmap(lambda model, string: jm.forward(model, string)[0], (None, 0)))
-
-
 def is_true(enumeration, certificate, model=None):
     """Whether the package's forward pass gives all completions that one output."""
     chosen = enumeration.completions(certificate["rho"])
-    outputs = _run(model or enumeration.model, enumeration.strings.astype(np.int32))
-    found = np.asarray(outputs)[chosen, certificate["query"]]
+    strings = enumeration.strings[chosen]
+    found = outputs(model or enumeration.model, strings, certificate["query"])
     return np.allclose(found, certificate["output"], rtol=0, atol=1e-9)

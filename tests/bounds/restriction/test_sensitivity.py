@@ -91,8 +91,7 @@ def most_by_enumeration(automaton, pre):
     return max(
         rho.count(-1)
         for rho in restrictions(len(pre))
-        if all(one in (two, -1) or two == -1 for one, two in zip(rho, pre, strict=True))
-        and all(two == -1 or one == two for one, two in zip(rho, pre, strict=True))
+        if all(two in (-1, one) for one, two in zip(rho, pre, strict=True))
         and not all(classes(automaton, rho))
     )
 

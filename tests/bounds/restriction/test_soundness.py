@@ -14,7 +14,6 @@ from tests.bounds.restriction.drawn_models import (
     is_constant,
     outputs,
     random_model,
-    with_weightings,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -141,14 +140,14 @@ def test_a_winner_that_rounding_decides_is_refused_and_not_guessed():
     assert find_restriction(random_model(0, **options), 8, attempts=1).free
 
 
-def with_layer_weightings(names):
-    return with_weightings(random_model(0, num_layers=len(names)), names)
-
-
 @pytest.mark.parametrize(
     ("model", "options", "complaint"),
     [
-        (lambda: with_layer_weightings(("leftmost_hard", "softmax")), {}, "layer 1"),
+        (
+            lambda: random_model(0, weighting=("leftmost_hard", "softmax")),
+            {},
+            "layer 1",
+        ),
         (lambda: random_model(0, num_layers=0), {}, "no layers"),
         (lambda: jm.with_dtype(random_model(0), "float32"), {}, "float64"),
         (lambda: random_model(0), {"symbols": (0, 2)}, "symbols"),
