@@ -86,20 +86,6 @@ def log_odds_norm(model: Transformer, pairs: Sequence[tuple[int, int]]) -> float
     return upper(maximum(*(distance(s, t) for s, t in pairs)))
 
 
-def closed_form_closeness(
-    model: Transformer, num_tokens: int, class_pairs: Sequence[tuple[int, int]]
-) -> tuple[float, float]:
-    """Bound ε for all inputs of a length, Λ times the corrected Lemma 5, and log10 ε."""
-    # Rounded up; ε may be beyond float range where its logarithm is not.
-    norm = log_odds_norm(model, class_pairs)
-    change = closed_form_bounds(model, num_tokens).corrected.others
-    # A factor of zero has no logarithm.
-    if norm == 0 or change.log_value == -math.inf:
-        return 0.0, -math.inf
-    total = log(interval(norm)) + interval(change.log_value)
-    return upper(exp(total)), upper(total / log(interval(10)))
-
-
 def exact_closeness(
     own: Predictions, other: Predictions, class_pairs: Sequence[tuple[int, int]]
 ) -> ByInput:
@@ -108,32 +94,6 @@ def exact_closeness(
     moved = own.logits - other.logits
     # A difference of two logits of one prefix is off by at most that prefix's radius.
     return np.abs(moved[:, s] - moved[:, t]).max(axis=1) + own.radius + other.radius
-
-
-def certified_closeness(
-    model: Transformer,
-    source: Source,
-    strings: Int[np.ndarray, "inputs tokens"],
-    pairs: Pairs,
-    reading: str,
-    class_pairs: Sequence[tuple[int, int]],
-) -> ByInput:
-    """Returns certified ε of each prefix's pair, 0 outside the pairs."""
-    norm = interval(log_odds_norm(model, class_pairs))
-    found, known = np.zeros(len(strings)), {}
-    for row in np.flatnonzero(pairs.kinds != OUTSIDE):
-        # Both members of a pair share one certificate, that of the smaller one.
-        members = sorted((strings[row].tolist(), pairs.partners[row].tolist()))
-        at = int(pairs.positions[row])
-        key = tuple(members[0]), at
-        if key not in known:
-            tokens = model_tokens(source, np.array(members[:1], np.int32), reading)[0]
-            certificate = certify_influence(
-                model, tokens, positions=[at], symbols=[members[1][at]]
-            )
-            known[key] = upper(norm * interval(certificate.max_upper))
-        found[row] = known[key]
-    return found
 
 
 # Groups of each kind of pair; up to as many pairs each stands alone. By Lemma E the floor
@@ -319,7 +279,7 @@ def measure_entropy(
     choose_name("closeness", closeness, CLOSENESS)
     length = expect_length(length)
     expect_integer("seed", seed, 0, 2**31 - 1)
-    floor_theorem(source)  # refuses a source without one
+    theorem = floor_theorem(source)  # refuses a source without one
     source.levels(length)  # and a length without prefixes
     population = (
         enumerate_prefixes(source, length)
@@ -327,21 +287,21 @@ def measure_entropy(
         else sample_prefixes(source, length, num_inputs, seed)
     )
     check_predictor(model, source, length, reading)
+    question = _Question(model, source, theorem, reading)
     # Bounds that may refuse the model come before its evaluation, which takes longer.
     floor = None
     if closeness == "closed_form":
-        floor = _for_all_inputs(model, source, length, reading)
+        floor = question.closed_form(length)
     elif closeness == "certificate":
         # A certificate a pair is too slow for all pairs of a long length: a sample
         # estimates the floor.
         chosen = population
         if population.is_complete and len(population.strings) > MOST_CERTIFIED:
             chosen = sample_prefixes(source, length, num_inputs, seed)
-        floor = _certified(model, source, chosen, reading)
-    population, pairs = _paired(source, population, reading)
-    losses, epsilons = _evaluate(model, source, population.strings, pairs, reading)
+        floor = question.certified(chosen)
+    population, pairs = question.pair(population)
+    losses, epsilons = question.evaluate(population.strings, pairs)
     if floor is None:
-        theorem = floor_theorem(source)
         floor = averaged_floor(theorem, reading, population, pairs, epsilons)
     return ModelEntropy(
         length=length,
@@ -355,60 +315,81 @@ def measure_entropy(
     )
 
 
-def _evaluate(
-    model: Transformer,
-    source: Source,
-    strings: Int[np.ndarray, "inputs tokens"],
-    pairs: Pairs,
-    reading: str,
-) -> tuple[ByInput, ByInput]:
-    """Losses of prefixes, each averaged with its partner's, and each pair's exact ε."""
-    class_pairs = floor_theorem(source).class_pairs
-    rows = np.flatnonzero(pairs.kinds != OUTSIDE)
-    partners, count = pairs.partners[rows], len(strings)
-    # In one call, so that one program is compiled.
-    both = predict(model, source, np.concatenate([strings, partners]), reading)
-    own, other = both[np.arange(count)], both[count + np.arange(rows.size)]
-    losses, closeness = own.losses.copy(), np.zeros(count)
-    if rows.size:
-        gain = log_probabilities(source, partners)
-        gain -= log_probabilities(source, strings[rows])
-        # Share of the prefix in the probability of its pair.
-        share = 1 / (1 + np.exp(gain))
-        losses[rows] = share * losses[rows] + (1 - share) * other.losses
-        closeness[rows] = exact_closeness(own[rows], other, class_pairs)
-    return losses, closeness
+@dataclasses.dataclass(frozen=True)
+class _Question:
+    """A model on a source under a reading, and the theorem about the source."""
 
+    model: Transformer
+    source: Source
+    theorem: FloorTheorem
+    reading: str
 
-def _paired(
-    source: Source, population: Population, reading: str
-) -> tuple[Population, Pairs]:
-    """Population stratified by the kinds of its pairs where it can be, and the pairs."""
-    theorem, length = floor_theorem(source), population.strings.shape[1]
-    pairs = theorem.pairs(population.strings, reading)
-    shares = theorem.kind_shares(length, reading)
-    return population.stratified(pairs.kinds, shares), pairs
+    def evaluate(
+        self, strings: Int[np.ndarray, "inputs tokens"], pairs: Pairs
+    ) -> tuple[ByInput, ByInput]:
+        """Losses of prefixes, each averaged with its partner's, and each pair's exact ε."""
+        source, rows = self.source, np.flatnonzero(pairs.kinds != OUTSIDE)
+        partners, count = pairs.partners[rows], len(strings)
+        # In one call, so that one program is compiled.
+        both = np.concatenate([strings, partners])
+        both = predict(self.model, source, both, self.reading)
+        own, other = both[np.arange(count)], both[count + np.arange(rows.size)]
+        losses, closeness = own.losses.copy(), np.zeros(count)
+        if rows.size:
+            gain = log_probabilities(source, partners)
+            gain -= log_probabilities(source, strings[rows])
+            # Share of the prefix in the probability of its pair.
+            share = 1 / (1 + np.exp(gain))
+            losses[rows] = share * losses[rows] + (1 - share) * other.losses
+            classes = self.theorem.class_pairs
+            closeness[rows] = exact_closeness(own[rows], other, classes)
+        return losses, closeness
 
+    def pair(self, population: Population) -> tuple[Population, Pairs]:
+        """Population stratified by the kinds of its pairs where it can be, and the pairs."""
+        length = population.strings.shape[1]
+        pairs = self.theorem.pairs(population.strings, self.reading)
+        shares = self.theorem.kind_shares(length, self.reading)
+        return population.stratified(pairs.kinds, shares), pairs
 
-def _for_all_inputs(
-    model: Transformer, source: Source, length: int, reading: str
-) -> Floor:
-    theorem, num_tokens = floor_theorem(source), length + (reading == "query")
-    epsilon = log10 = math.inf
-    if num_tokens > 1:  # with one token there is nothing beside what is read
-        found = closed_form_closeness(model, num_tokens, theorem.class_pairs)
-        epsilon, log10 = found
-    value = theorem.bound(length, reading, epsilon).value
-    return Floor(value, 0.0, "certified", epsilon, log10)
+    def closed_form(self, length: int) -> Floor:
+        """Floor of the ε of all inputs of a length, Λ times the corrected Lemma 5."""
+        num_tokens = length + (self.reading == "query")
+        epsilon = log10 = math.inf
+        if num_tokens > 1:  # with one token there is nothing beside what is read
+            norm = log_odds_norm(self.model, self.theorem.class_pairs)
+            change = closed_form_bounds(self.model, num_tokens).corrected.others
+            epsilon, log10 = 0.0, -math.inf
+            # A factor of zero has no logarithm.
+            if norm and change.log_value > -math.inf:
+                # ε may be beyond float range where its logarithm is not.
+                total = log(interval(norm)) + interval(change.log_value)
+                epsilon, log10 = upper(exp(total)), upper(total / log(interval(10)))
+        value = self.theorem.bound(length, self.reading, epsilon).value
+        return Floor(value, 0.0, "certified", epsilon, log10)
 
-
-def _certified(
-    model: Transformer, source: Source, population: Population, reading: str
-) -> Floor:
-    theorem = floor_theorem(source)
-    population, pairs = _paired(source, population, reading)
-    strings, classes = population.strings, theorem.class_pairs
-    epsilons = certified_closeness(model, source, strings, pairs, reading, classes)
-    floor = averaged_floor(theorem, reading, population, pairs, epsilons)
-    kind = "certified" if population.is_complete else "estimated"
-    return dataclasses.replace(floor, kind=kind)
+    def certified(self, population: Population) -> Floor:
+        """Floor of the certified ε of every prefix's pair, 0 outside the pairs."""
+        population, pairs = self.pair(population)
+        strings, known = population.strings, {}
+        norm = interval(log_odds_norm(self.model, self.theorem.class_pairs))
+        epsilons = np.zeros(len(strings))
+        for row in np.flatnonzero(pairs.kinds != OUTSIDE):
+            # Both members of a pair share one certificate, that of the smaller one.
+            members = sorted((strings[row].tolist(), pairs.partners[row].tolist()))
+            at = int(pairs.positions[row])
+            key = tuple(members[0]), at
+            if key not in known:
+                prefix = np.array(members[:1], np.int32)
+                certificate = certify_influence(
+                    self.model,
+                    model_tokens(self.source, prefix, self.reading)[0],
+                    positions=[at],
+                    symbols=[members[1][at]],
+                )
+                known[key] = upper(norm * interval(certificate.max_upper))
+            epsilons[row] = known[key]
+        theorem, reading = self.theorem, self.reading
+        floor = averaged_floor(theorem, reading, population, pairs, epsilons)
+        kind = "certified" if population.is_complete else "estimated"
+        return dataclasses.replace(floor, kind=kind)

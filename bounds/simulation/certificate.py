@@ -11,7 +11,7 @@ measured.
 
 import dataclasses
 import math
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -60,17 +60,16 @@ class HeadMeasure(BriefRepr):
 
     def merge(self, other: "HeadMeasure") -> "HeadMeasure":
         """Returns the measure over the rows of both `self` and `other`."""
-        return dataclasses.replace(
-            self,
-            tied_rows=self.tied_rows + other.tied_rows,
-            gap=min(self.gap, other.gap),
-            spread=max(self.spread, other.spread),
-            odds=max(self.odds, other.odds),
-            pull=np.maximum(self.pull, other.pull),
-            half_range=np.maximum(self.half_range, other.half_range),
-            score_size=max(self.score_size, other.score_size),
-            score_error=max(self.score_error, other.score_error),
-        )
+        # Weights, which both share, are their own maximum.
+        found: dict[str, Any] = {
+            field.name: np.maximum(
+                getattr(self, field.name), getattr(other, field.name)
+            )
+            for field in dataclasses.fields(self)
+        }
+        found["tied_rows"] = self.tied_rows + other.tied_rows
+        found["gap"] = min(self.gap, other.gap)
+        return dataclasses.replace(self, **found)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -231,15 +230,10 @@ def weight_distance(head: HeadMeasure, error: float, temperature: float) -> floa
         off = error + head.spread / 2
         within = 2 * math.tanh(off / (2 * temperature)) * _FUNCTION
         within += SMALLEST * (off > 0)
-    return min(2.0, within + _odds_distance(head, error, temperature))
-
-
-def _odds_distance(head: HeadMeasure, error: float, temperature: float) -> float:
-    """Upper bound on 2r/(1 + r), the part of D from r, the odds of non-maximal scores."""
-    if not head.odds or math.isinf(head.gap):
-        return 0.0
     # r = o e^{-(γ - 2ρ)/τ}: the best score and another may move by ρ each, towards each
     # other.
+    if not head.odds or math.isinf(head.gap):
+        return min(2.0, within)
     left = head.gap - 2 * error
     left -= 4 * _UNIT * (head.gap + 2 * error)
     exponent = -left / temperature
@@ -248,4 +242,4 @@ def _odds_distance(head: HeadMeasure, error: float, temperature: float) -> float
     if exponent > 700:
         return 2.0
     odds = (head.odds * math.exp(exponent) + SMALLEST) * _FUNCTION
-    return 2 * odds / (1 + odds) * _FUNCTION
+    return min(2.0, within + 2 * odds / (1 + odds) * _FUNCTION)

@@ -172,6 +172,12 @@ class Considered:
     # about the others; else None.
     unlisted: AllInputs | None = None
 
+    def measure(self, model: Transformer) -> HardMeasure:
+        """Returns the measure of a hard model over these inputs."""
+        if self.unlisted is not None:
+            return measure_structure(model, self.unlisted)
+        return measure_hard_model(model, self.tokens)
+
 
 def consider(
     model: Transformer, length: int, source: InputSource, budget: int
@@ -249,41 +255,22 @@ def simulate(
         inputs = GivenInputs("tokens", tuple(checked))
     source = open_inputs(model, inputs, num_inputs, seed)
     considered = consider(model, n, source, budget)
-    given = _measure(model, considered)
+    given = considered.measure(model)
     simulated, measure = model, given
     if needs_tie_breaking(given):
         simulated = break_ties(model, given)
         # The term changes gaps and ties: certificates need those of the model that is
         # simulated.
-        measure = _measure(simulated, considered)
-    return _result(model, given, simulated, measure, considered, epsilon, sweep)
-
-
-def _measure(model: Transformer, considered: Considered) -> HardMeasure:
-    if considered.unlisted is not None:
-        return measure_structure(model, considered.unlisted)
-    return measure_hard_model(model, considered.tokens)
-
-
-def _result(
-    model: Transformer,
-    given: HardMeasure,
-    simulated: Transformer,
-    measure: HardMeasure,
-    considered: Considered,
-    epsilon: float,
-    sweep: bool,
-) -> Simulation:
-    formula = theorem_temperature(simulated, measure, epsilon)
-    found = certified_temperature(measure, epsilon)
+        measure = considered.measure(simulated)
+    theorem, formula = theorem_temperature(simulated, measure, epsilon) or (None, None)
+    certified, bound = certified_temperature(measure, epsilon) or (None, None)
     # Around a certified temperature, or where none is around a share of the gap.
     gap = measure.gap / 64 if math.isfinite(measure.gap) else 1.0
-    middle = gap if found is None else found[0]
-    taus = SWEEP * middle if sweep else np.zeros(0)
-    by_formula = 0.0 if formula is None else formula[1].value
+    taus = SWEEP * (certified or gap) if sweep else np.zeros(0)
+    by_formula = 0.0 if formula is None else formula.value
     # A temperature below every normal float of the model cannot be run.
     least = float(np.finfo(model.dtype).tiny)
-    wanted = [tau for tau in (by_formula, middle if found else 0.0) if tau >= least]
+    wanted = [tau for tau in (by_formula, certified or 0.0) if tau >= least]
     errors = measured_errors(simulated, considered.tokens, [*wanted, *taus.tolist()])
     known = dict(zip(wanted, errors.tolist(), strict=False))
     return Simulation(
@@ -295,12 +282,12 @@ def _result(
         num_run=len(considered.tokens),
         measured_on=considered.words,
         epsilon=epsilon,
-        theorem=None if formula is None else formula[0],
-        theorem_temperature=None if formula is None else formula[1],
-        temperature=None if found is None else found[0],
-        bound=None if found is None else found[1],
+        theorem=theorem,
+        theorem_temperature=formula,
+        temperature=certified,
+        bound=bound,
         error_formula=known.get(by_formula),
-        error_certificate=None if found is None else known.get(found[0]),
+        error_certificate=None if certified is None else known.get(certified),
         temperatures=taus,
         errors=errors[len(wanted) :],
         bounds=np.array([certified_error(measure, tau) for tau in taus]),

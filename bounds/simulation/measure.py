@@ -9,8 +9,9 @@ weighting compares integer cells of scores; the maximisers are those in the best
 are kept before the temperature, which the twin replaces.
 """
 
-import dataclasses
 import functools
+import itertools
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import jax.numpy as jnp
@@ -56,21 +57,6 @@ UNIT = 2.0**-53
 NO_CLASS = np.iinfo(np.int64).max
 
 
-@dataclasses.dataclass(frozen=True)
-class Winners:
-    """Keys that each query row may choose, and distances of their scores to others."""
-
-    members: Members  # whether a key is a maximiser
-    # Number of maximisers; 0 for a row that sees nothing.
-    count: Int[np.ndarray, "inputs rows"]
-    # Distance to the next score, rounded down; inf where there is none.
-    gap: Float[np.ndarray, "inputs rows"]
-    # Widest distance of two maximisers, rounded up.
-    spread: Float[np.ndarray, "inputs rows"]
-    # Number of visible keys that are no maximisers.
-    others: Int[np.ndarray, "inputs rows"]
-
-
 def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
     """Returns the scores of every query row with every key row."""
     width = key.value.shape[-1]
@@ -93,47 +79,6 @@ def safe_radius(score: Enclosed) -> Float[np.ndarray, "..."]:
     """Radii of `score`, enlarged to cover the rounding of score ± radius."""
     size = np.abs(score.value) + score.radius
     return np.where(score.radius > 0, score.radius + 4 * UNIT * size, 0)
-
-
-def find_winners(
-    score: Enclosed,
-    seen: Bool[np.ndarray, "rows keys"],
-    cell_width: Float[np.ndarray, "rows 1"],
-    classes: Int[np.ndarray, "inputs keys"],
-    rows: Rows,
-    name: str,
-) -> Winners:
-    """Returns the keys in each row's best score cell; a TieError if rounding decides them."""
-    cells = np.where(seen, np.rint(score.value / cell_width), -np.inf)
-    best = cells.max(axis=-1, keepdims=True)
-    members = (cells == best) & seen
-    others = seen & ~members
-    off = safe_radius(score)
-    # The least that a member may be, the most, and the most that another key may be.
-    low = np.where(members, score.value - off, np.inf).min(axis=-1)
-    high = np.where(members, score.value + off, -np.inf).max(axis=-1)
-    next_ = np.where(others, score.value + off, -np.inf).max(axis=-1)
-    count = members.sum(axis=-1)
-    with np.errstate(invalid="ignore"):
-        # Exact scores are few enough units for their difference to be exact too.
-        gap = (low - next_) * (1.0 if score.exact else 1 - 8 * UNIT)
-        spread = inflated(high - low, 2)
-    # Members of one class have equal rows, and so equal scores: their spread is 0, whatever
-    # float64 made of it.
-    largest = np.where(members, classes[:, None], -1).max(axis=-1)
-    least = np.where(members, classes[:, None], NO_CLASS).min(axis=-1)
-    spread = np.where((count > 1) & (largest > least), spread, 0.0)
-    gap = np.where(others.any(axis=-1), gap, np.inf)
-    # A neighbouring cell could be the same one but for rounding.
-    beside = (cells == best - 1).any(axis=-1) & (count > 0)
-    if np.any(beside | (gap <= 0)):
-        at = np.argwhere(beside | (gap <= 0))[0]
-        raise TieError(
-            f"{name}, row {rows[at[1]]}: the best score {low[tuple(at)]!r} and "
-            f"the next {next_[tuple(at)]!r} stand in one score cell or in neighbouring "
-            "ones, so rounding decides the winner; widen or shrink tie_resolution"
-        )
-    return Winners(members, count, gap, spread, others.sum(axis=-1))
 
 
 def mean_of_members(members: Members, values: Enclosed) -> Enclosed:
@@ -213,10 +158,7 @@ def measure_layer(
     """Returns a layer's output, its measure, and whether scores are exact."""
     attention = layer.attention
     length = rows.value.shape[1]
-    heads = [
-        HeadPass(attention, maps, rows, classes, f"{name}, head {h}")
-        for h, maps in enumerate(read_heads(attention))
-    ]
+    heads = _read_passes(attention, rows, classes, name)
     block = max(1, MOST_SCORES // (len(rows.value) * length))
     outputs = []
     for start in range(0, length, block):
@@ -225,10 +167,24 @@ def measure_layer(
         joined = Enclosed.concatenate(read, axis=-1)
         outputs.append(combine_heads(layer, rows[:, at], joined))
     out = Enclosed.concatenate(outputs, axis=1)
+    return out, _measure_of(layer, rows, heads), all(head.exact for head in heads)
+
+
+def _measure_of(
+    layer: Layer, rows: Enclosed, heads: Sequence["HeadPass"]
+) -> LayerMeasure:
     w1, w2 = read_gains(layer.feed_forward)
     size = float(magnitude(rows).max())
-    measure = LayerMeasure(tuple(head.measure() for head in heads), w1, w2, size)
-    return out, measure, all(head.exact for head in heads)
+    return LayerMeasure(tuple(head.measure() for head in heads), w1, w2, size)
+
+
+def _read_passes(
+    attention: Attention, rows: Enclosed, classes: Tokens, name: str
+) -> list["HeadPass"]:
+    return [
+        HeadPass(attention, maps, rows, classes, f"{name}, head {h}")
+        for h, maps in enumerate(read_heads(attention))
+    ]
 
 
 class HeadPass:
@@ -258,19 +214,62 @@ class HeadPass:
         """Attended values of the rows at these positions; updates the measure."""
         length = self.key.value.shape[1]
         seen = visible_keys(self.attention.sight, at, np.arange(length))
-        score = score_block(self.query[:, at], self.key)
-        width = cell_width(self.attention, at, length)
-        found = find_winners(score, seen, width, self.classes, at, self.name)
-        there = found.count > 0
+        members = self._winners(self.score(at, seen), seen, at)
+        side = self.attention.weighting.side
+        if side:  # a unique-hard head chooses the leftmost or the rightmost
+            first = first_in_order(members, side, -1)[..., None]
+            members = members & (np.arange(length) == first)
+        return mean_of_members(members, self.value)
+
+    def _winners(
+        self, score: Enclosed, seen: Bool[np.ndarray, "rows keys"], at: Rows
+    ) -> Members:
+        """Keys in each row's best score cell; a TieError if rounding decides them."""
+        width = cell_width(self.attention, at, seen.shape[1])
+        cells = np.where(seen, np.rint(score.value / width), -np.inf)
+        best = cells.max(axis=-1, keepdims=True)
+        members = (cells == best) & seen
+        others = seen & ~members
+        off = safe_radius(score)
+        # The least that a member may be, the most, and the most that another key may be.
+        low = np.where(members, score.value - off, np.inf).min(axis=-1)
+        high = np.where(members, score.value + off, -np.inf).max(axis=-1)
+        next_ = np.where(others, score.value + off, -np.inf).max(axis=-1)
+        count = members.sum(axis=-1)
+        with np.errstate(invalid="ignore"):
+            # Exact scores are few enough units for their difference to be exact too.
+            gap = (low - next_) * (1.0 if score.exact else 1 - 8 * UNIT)
+            spread = inflated(high - low, 2)
+        # Members of one class have equal rows, and so equal scores: their spread is 0,
+        # whatever float64 made of it.
+        classes = self.classes[:, None]
+        largest = np.where(members, classes, -1).max(axis=-1)
+        least = np.where(members, classes, NO_CLASS).min(axis=-1)
+        spread = np.where((count > 1) & (largest > least), spread, 0.0)
+        gap = np.where(others.any(axis=-1), gap, np.inf)
+        # A neighbouring cell could be the same one but for rounding.
+        beside = (cells == best - 1).any(axis=-1) & (count > 0)
+        if np.any(beside | (gap <= 0)):
+            row = tuple(np.argwhere(beside | (gap <= 0))[0])
+            raise TieError(
+                f"{self.name}, row {at[row[1]]}: the best score {low[row]!r} and the next "
+                f"{next_[row]!r} stand in one score cell or in neighbouring ones, so "
+                "rounding decides the winner; widen or shrink tie_resolution"
+            )
+        self.tied_rows += int((count > 1).sum())
+        self.gap = min(self.gap, float(gap.min()))
+        self.spread = max(self.spread, float(spread.max()))
+        odds = np.where(count > 0, others.sum(axis=-1) / np.maximum(count, 1), 0)
+        self.odds = max(self.odds, float(odds.max()))
+        return members
+
+    def score(self, rows: Rows, seen: Bool[np.ndarray, "rows keys"]) -> Enclosed:
+        """Scores of some query rows with all keys; updates the largest of those seen."""
+        score = score_block(self.query[:, rows], self.key)
         self.exact = self.exact and score.exact
-        self.tied_rows += int((found.count > 1).sum())
-        self.gap = min(self.gap, float(found.gap.min()))
-        self.spread = max(self.spread, float(found.spread.max()))
-        odds = found.others / np.maximum(found.count, 1)
-        self.odds = max(self.odds, float(np.where(there, odds, 0).max()))
         size = np.where(seen, np.abs(score.value) + score.radius, 0.0).max()
         self.score_size = max(self.score_size, float(size))
-        return mean_of_members(_chosen(self.attention, found.members), self.value)
+        return score
 
     def measure(self) -> HeadMeasure:
         """Returns the head's measure over all rows attended so far."""
@@ -319,15 +318,6 @@ def cell_width(
     return width * tau.reshape(-1, 1)
 
 
-def _chosen(attention: Attention, members: Members) -> Members:
-    """Maximisers that the weighting attends to: all, the leftmost or the rightmost."""
-    side = attention.weighting.side
-    if not side:
-        return members
-    first = first_in_order(members, side, -1)[..., None]
-    return members & (np.arange(members.shape[-1]) == first)
-
-
 def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
     """Measures a one-layer hard model over all its inputs, for a certificate."""
     check_simulable(model)
@@ -337,49 +327,34 @@ def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
     # and key that any input can bring is one of n V candidates. Ranges, gains and sizes over
     # all inputs are theirs. Beyond one layer rows depend on whole inputs, which have to be
     # listed.
-    at, symbol = _candidates(inputs)
+    symbols = [inputs.symbols] * n
+    symbols[inputs.query] = inputs.query_symbols
+    at = np.repeat(np.arange(n), [len(some) for some in symbols])
+    symbol = np.concatenate(symbols)
     embedding = np.asarray(model.embedding, np.float64)[symbol]
     place = np.asarray(encode_positions(model, n), np.float64)[at]
     rows = (Enclosed.exactly(embedding) + Enclosed.exactly(place))[None]
     kinds = np.unique(np.hstack([embedding, place]), axis=0, return_inverse=True)[1]
     classes = kinds.reshape(1, -1)
-    heads = []
-    exact = rows.exact
-    for h, maps in enumerate(read_heads(layer.attention)):
-        head = HeadPass(layer.attention, maps, rows, classes, f"layers.0, head {h}")
-        step = max(1, MOST_SCORES // len(at))
-        for start in range(0, len(at), step):
-            block = np.arange(start, min(start + step, len(at)))
-            _look(head, block, at, n)
-        heads.append(head.measure())
-        exact = exact and head.exact
-    w1, w2 = read_gains(layer.feed_forward)
-    size = float(magnitude(rows).max())
-    measure = LayerMeasure(tuple(heads), w1, w2, size)
+    heads = _read_passes(layer.attention, rows, classes, "layers.0")
+    step = max(1, MOST_SCORES // len(at))
+    for head, start in itertools.product(heads, range(0, len(at), step)):
+        _look(head, np.arange(start, min(start + step, len(at))), at, n)
+    exact = rows.exact and all(head.exact for head in heads)
+    measure = _measure_of(layer, rows, heads)
     return HardMeasure(n, (measure,), inputs.num_inputs, exact)
-
-
-def _candidates(inputs: AllInputs) -> tuple[Candidates, Candidates]:
-    """Position and symbol of every symbol that an input may have at a position."""
-    symbols = [inputs.symbols] * inputs.length
-    symbols[inputs.query] = inputs.query_symbols
-    counts = [len(some) for some in symbols]
-    return np.repeat(np.arange(inputs.length), counts), np.concatenate(symbols)
 
 
 def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
     """Updates the measure of `head` by queries of the candidates numbered `block`."""
-    score = score_block(head.query[:, block], head.key)[0]
     own = np.arange(len(at))
     mask = visible_keys(head.attention.sight, at[block], np.arange(n))
     # At its own position a row sees its own symbol alone.
     seen = mask[:, at] & ((at[block][:, None] != at) | (block[:, None] == own))
+    score = head.score(block, seen)[0]
     width = cell_width(head.attention, at[block], n)
     cells = np.where(seen, np.rint(score.value / width), -np.inf)
     off = safe_radius(score).max(axis=1, where=seen, initial=0.0)
-    head.exact = head.exact and score.exact
-    size = np.where(seen, np.abs(score.value) + score.radius, 0.0).max()
-    head.score_size = max(head.score_size, float(size))
     # The gap from below: the maximum of a row is at least M, the largest over positions of
     # the position's least score, and the next score is at another position. So the least
     # difference of a candidate's score >= M and the next lower one at another position is a

@@ -10,7 +10,7 @@ import dataclasses
 import math
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from bounds.numbers.bound import Bound
 from bounds.readings import unsupported_model
@@ -207,26 +207,20 @@ def embedding_size(model: Transformer, length: int) -> float:
 def _largest_parameter(layer: Layer) -> float:
     block, attention = layer.feed_forward, layer.attention
     parts = (block.w1, block.b1, block.w2, block.b2, attention.output_bias)
-    there = [np.asarray(x, np.float64) for x in parts if x is not None]
-    sizes = [np.abs(x).max() for x in there]
+    sizes = [np.abs(np.asarray(x, np.float64)).max() for x in parts if x is not None]
     # One head alone writes the output bias beside its own.
-    for h, maps in enumerate(read_heads(attention)):
-        sizes += _head_sizes(maps, None if h else attention.output_bias)
+    offset = attention.output_bias
+    offset = None if offset is None else np.asarray(offset, np.float64)
+    for maps in read_heads(attention):
+        # O V is the value matrix, its bias and the output bias weights of the coordinate
+        # that is 1; √d_k belongs to the queries.
+        query = [Enclosed.exactly(x) for x in maps.query if x is not None]
+        sizes += [magnitude(x, maps.divisor).max() for x in query]
+        sizes += [np.abs(x).max() for x in maps.key if x is not None]
+        sizes.append(magnitude(maps.written).max())
+        bias = maps.value[1]
+        if bias is not None:
+            written = linear(Enclosed.exactly(bias), maps.output, offset)
+            sizes.append(magnitude(written).max())
+        offset = None
     return float(np.nextafter(max(sizes), np.inf))
-
-
-def _head_sizes(
-    maps: HeadMaps, output_bias: Float[Array, "width"] | None
-) -> list[float]:
-    query = [x for x in maps.query if x is not None]
-    # O V is the value matrix, its bias and the output bias weights of the coordinate that is
-    # 1; √d_k belongs to the queries.
-    sizes = [magnitude(Enclosed.exactly(x), maps.divisor).max() for x in query]
-    sizes += [np.abs(x).max() for x in maps.key if x is not None]
-    sizes.append(magnitude(maps.written).max())
-    bias = maps.value[1]
-    offset = None if output_bias is None else np.asarray(output_bias, np.float64)
-    if bias is not None:
-        written = linear(Enclosed.exactly(bias), maps.output, offset)
-        sizes.append(magnitude(written).max())
-    return sizes
