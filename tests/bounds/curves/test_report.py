@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from bounds.cli.curve import (
+from bounds.curves.curve import BoundCurve, corrected_gap
+from bounds.curves.decay import DecayFit
+from bounds.curves.report import (
     bounds_report,
     curve_report,
     describe_decay,
     describe_gap,
 )
-from bounds.curves.curve import BoundCurve, corrected_gap
-from bounds.curves.decay import DecayFit
 from bounds.store.table import Table
 
 
