@@ -37,12 +37,10 @@ from bounds.batch.specification import (
     typed,
 )
 from bounds.cli.main import COMMANDS, PROGRAM, Command, one_line
-from bounds.cli.shared.groups import RUNNING, Figure, Model, Stored
-from bounds.cli.shared.input_source import check_input_flags
+from bounds.cli.shared.groups import RUNNING, Figure, Stored
 from bounds.cli.shared.options import Declared, Group, fields_of, option, peek
 from bounds.cli.shared.platforms import avoid_miscompiling
 from bounds.cli.shared.runner import Exports, Work
-from bounds.cli.shared.subject import check_model_flags
 from bounds.cli.shared.target import unit_of
 from bounds.cli.start import STORE_NAME
 from bounds.figures.primitives import MAX_SERIES
@@ -162,10 +160,6 @@ def _read(
     try:
         arguments = [f"--{name}={value}" for name, value in given.items()]
         options = command.read(arguments, check=check)
-        if check and isinstance(options, Model):
-            check_model_flags(options)
-        if check:
-            check_input_flags(options)
     except InputError as error:
         told = one_line(error)
         raise InputError(f"{where}: {told}" if where else told) from error

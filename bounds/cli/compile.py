@@ -38,9 +38,11 @@ from jax_models.programs.logic.compile import (
     exact_length,
     require_exact,
 )
-from jax_models.programs.logic.modes import get_mode, require_expressible
+from jax_models.programs.logic.modes import MODES, get_mode, require_expressible
 from jax_models.programs.logic.parser import locate_formula
 from jax_models.programs.logic.self_test import (
+    LONGEST,
+    MOST_STRINGS,
     count_strings,
     require_testable,
     run_self_test,
@@ -48,8 +50,6 @@ from jax_models.programs.logic.self_test import (
     strings_to_test,
 )
 from jax_models.programs.rasp.compile import check_length
-
-_TEST = "jax_models.programs.logic.self_test"
 
 
 class CompileOptions(Computed, Stored):
@@ -72,15 +72,15 @@ class CompileOptions(Computed, Stored):
         "T",
         "Where sharp attention comes from: a temperature (T, TB, FT) or the position "
         "encoding (U, FU); FT and FU look back only.",
-        "jax_models.programs.logic.modes:MODES",
+        MODES,
         used_if=lambda one: one.program is None,
         otherwise="is of formulas: heads of a program are average-hard; leave it out",
     )
     self_test: int = option(
         8,
         "Compare the model with its formula or program on all strings up to this length "
-        f"(as far as one has at most {{{_TEST}:MOST_STRINGS}}) and on random ones up to it "
-        f"or to {{{_TEST}:LONGEST}}; 0 for no test.",
+        f"(as far as one has at most {MOST_STRINGS}) and on random ones up to it or to "
+        f"{LONGEST}; 0 for no test.",
         least=0,
     )
 
@@ -100,51 +100,45 @@ class _Compiled:
 def plan(options: CompileOptions) -> Work:
     """Work that tests the model of the formula or program, then writes it."""
     asked = "formula" if options.program is None else "program"
-    if options.program is not None and options.formula is not None:
-        raise InputError("give --formula or --program, not both")
     for name, example in ((asked, "'Q_a S Q_b'"), ("alphabet", "ab")):
         if getattr(options, name) is None:
             raise InputError(f"--{name} is missing; give one, as in --{name}={example}")
     assert options.alphabet is not None
     alphabet = read_alphabet(options.alphabet)
-    compiled = {"formula": _of_formula, "program": _of_program}[asked](
-        options, alphabet
-    )
-    model, about = compiled.model, compiled.about
+    build = _of_formula if options.program is None else _of_program
+    compiled = build(options, alphabet)
+    model, most = compiled.model, compiled.exact_length
     require_testable(model, options.self_test)
     config = {
         **options.key("self_test", "seed", "dtype"),
-        **about,
+        **compiled.about,
         "model_sha256": sha256(jm.model_bytes(model)),
     }
 
     def compute() -> dict[str, Any]:
-        most = compiled.exact_length
         size = len(alphabet), options.self_test, options.seed, most
         return {"self_test": compiled.test(list(strings_to_test(*size)))}
 
     cell = Cell(config, "self-test", compute)
+    cells = [cell] if options.self_test else []
 
     def finish(store: ResultStore) -> Exports:
-        found = found_rows(store, [cell] if options.self_test else [])
-        tested = found[0]["self_test"] if found else None
+        tested = [row["self_test"] for row in found_rows(store, cells)]
         config = encode_config(model, name_tensors(model))
-        layers = config["layers"]
-        said = {
-            **about,
+        record = {
+            **compiled.about,
             "num_layers": len(model.layers),
             "num_heads": [layer.attention.num_heads for layer in model.layers],
             "d_model": model.width,
             "d_ff": [len(layer.feed_forward.w1) for layer in model.layers],
-            "masks": [layer["mask"] for layer in layers],
+            "masks": [layer["mask"] for layer in config["layers"]],
             "position": config.get("position"),
-            "temperature": [layer.get("temperature") for layer in layers],
-            "exact_length": compiled.exact_length,
-            "self_test": tested,
+            "temperature": [layer.get("temperature") for layer in config["layers"]],
+            "exact_length": most,
+            "self_test": tested[0] if tested else None,
         }
-        return model_exports(model, said, partial(_report, said, options))
+        return model_exports(model, record, partial(_report, record, options))
 
-    cells = [cell] if options.self_test else []
     return Work(finish, cells, verb="run", unit="self-tests", is_whole=True)
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import jax_models as jm
 from bounds.cli.shared import groups
-from bounds.cli.shared.input_source import num_symbols, open_tokenizer, read_given
+from bounds.cli.shared.input_source import open_tokenizer, read_given
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Work, describe_lengths
 from bounds.cli.shared.subject import (
@@ -37,15 +37,17 @@ from bounds.cli.shared.subject import (
 from bounds.cli.shared.target import with_named_symbols
 from bounds.curves import measurement
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
-from bounds.curves.columns import bound_columns
+from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import plot_curves, read_curve
 from bounds.curves.inputs import own_lengths
 from bounds.curves.report import curve_report, describe_curve
+from bounds.numbers.notation import parse_temperature
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from jax_models.arguments import MAX_LENGTH
 from jax_models.errors import InputWarning
 from jax_models.model.position import longest_length
+from jax_models.weighting import WEIGHTINGS
 
 # Of the random model: small enough for its constants to fall within lengths that can be
 # run, and those to which its closed forms alone go on.
@@ -76,19 +78,19 @@ class CurveOptions(
         "have their own lengths; leave it out, or give one record as --sequence",
     )
     weighting: tuple[str, ...] | None = option(
-        None, "Weightings to compare: some of {words}.", groups.WEIGHTINGS
+        None, "Weightings to compare: some of {words}.", WEIGHTINGS
     )
     temperature: tuple[str, ...] | None = option(
         None,
         "Temperatures to compare: each T, inverse_log:A (A / ln n) or "
         "power:A:P[:position] (A n^P).",
-        check=groups.TEMPERATURE,
+        check=parse_temperature,
         **groups.SOFT,
     )
     bounds: tuple[str, ...] = option(
         "certified,closed_forms",
         "What stands beside the exact influence: some of {words}.",
-        *("none", "bounds.curves.columns:CURVE_BOUNDS"),
+        *("none", CURVE_BOUNDS),
         used_if=lambda one: "none" not in one.bounds or len(one.bounds) == 1,
         otherwise="has other bounds than none, but none stands alone",
     )
@@ -182,8 +184,7 @@ def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
     if given is not None and "lengths" not in options.given:
         own = own_lengths(given)
         lengths = own if has_records else sorted({min(n, own[0]) for n in lengths})
-    symbols = num_symbols(options)
-    loaded = load_model(options, vocab_size=symbols, max_length=lengths[-1])
+    loaded = load_model(options, max_length=lengths[-1])
     if not (has_records or "lengths" in options.given):
         most = longest_length(loaded.position)
         lengths = sorted({min(n, most) for n in lengths})

@@ -23,6 +23,7 @@ from bounds.cli.shared.progress import tell
 from bounds.cli.shared.runner import Exports, Work
 from bounds.restriction.closed_form import Tower, computable_length
 from bounds.restriction.closed_form.routes import (
+    MOST_LAYERS,
     Route,
     dyck_routes,
     least,
@@ -57,7 +58,7 @@ class DepthOptions(Stored):
         2,
         "Layers L.",
         least=1,
-        most="bounds.restriction.closed_form.routes:MOST_LAYERS",
+        most=MOST_LAYERS,
     )
     num_heads: int = option(2, "Heads H in each layer.", least=1)
     free: str = option(
@@ -71,27 +72,23 @@ class DepthOptions(Stored):
     )
 
 
-# In place of a language's best route, where none was evaluated.
-NO_ROUTE: dict[str, Any] = {
-    **{"name": None, "number": {"impossible_from": None}},
-    "about": {"parameters": None},
-}
-
-
 def plan(options: DepthOptions) -> Work:
     """Work that evaluates each language's routes (proofs) and reports least thresholds."""
     layers, heads = options.num_layers, options.num_heads
     free, read_out = Fraction(options.free), options.read_out
-    # What each depends on; those of DYCK hold with a read-out position and without.
-    asked = {"parity": {"free": str(free), "read_out": read_out}, "dyck": {}}
-    makers: dict[str, Callable[[], Iterable[Route]]] = {
-        "parity": lambda: parity_routes(layers, heads, free, read_out=read_out),
-        "dyck": lambda: dyck_routes(layers, heads),
+    # Routes, and what each depends on; those of DYCK hold with a read-out position and
+    # without.
+    asked: dict[str, tuple[Callable[[], Iterable[Route]], dict[str, Any]]] = {
+        "parity": (
+            lambda: parity_routes(layers, heads, free, read_out=read_out),
+            {"free": str(free), "read_out": read_out},
+        ),
+        "dyck": (lambda: dyck_routes(layers, heads), {}),
     }
 
     def compute(name: str) -> dict[str, Any]:
         routes = []
-        for route in makers[name]():
+        for route in asked[name][0]():
             routes.append(route)
             # Thousands of layers take minutes: say where the work is.
             tell(f"{name}, {route.name}")
@@ -109,7 +106,7 @@ def plan(options: DepthOptions) -> Work:
         }
 
     cells = []
-    for name, own in asked.items():
+    for name, (_, own) in asked.items():
         key = {**options.key("num_layers", "num_heads"), "language": name, **own}
         cells.append(Cell(key, name, partial(compute, name)))
 
@@ -128,17 +125,15 @@ def _export(options: DepthOptions, found: dict[str, dict[str, Any]]) -> Exports:
     every = ["", "Routes:"]
     for name, title in (("parity", "PARITY"), ("dyck", "DYCK, n even")):
         routes, at = found[name]["routes"], found[name]["least"]
-        best = NO_ROUTE if at is None else routes[at]
-        record[name] = {
-            **_number("possible_up_to", possible),
-            **best["number"],
-            "route": best["name"],
-            "parameters": best["about"]["parameters"],
-        }
         lines.append(f"{title}: possible up to n = {possible}")
+        record[name] = _number("possible_up_to", possible)
         if at is None:
+            record[name] |= dict.fromkeys(["impossible_from", "route", "parameters"])
             lines.append("  impossible from: no route evaluated at this depth")
         else:
+            best, about = routes[at], routes[at]["about"]
+            own = {"route": best["name"], "parameters": about["parameters"]}
+            record[name] |= best["number"] | own
             lines.append(f"  impossible from n = {best['text']} on ({best['name']})")
         every += [f"  {name:<9}{one['name']:<42}{one['text']}" for one in routes]
     record["routes"] = {

@@ -22,11 +22,13 @@ from bounds.cli.shared.input_source import read_source
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.entropy import (
+    CLOSENESS,
     check_predictor,
     entropy_figure,
     entropy_levels,
     measure_entropy,
 )
+from bounds.entropy.closed_form import READINGS
 from bounds.entropy.measure import ENUMERATED
 from bounds.numbers.notation import column_table
 from bounds.store.output import file_sha256
@@ -63,13 +65,13 @@ class EntropyOptions(Lengths, Computed, Stored, Figure):
         "last",
         "Where the model's prediction is read: at the last symbol, or at an end token "
         "after it.",
-        "bounds.entropy.closed_form:READINGS",
+        READINGS,
         **OF_MODEL,
     )
     eps: str = option(
         "exact",
         "How far the model's log-odds move within a pair.",
-        "bounds.entropy:CLOSENESS",
+        CLOSENESS,
         used_if=lambda one: one.model is not None and one.language in OF_THEOREMS,
         otherwise="says how a --model is measured on parity or dyck2; of a file's language "
         "the floor is the optimum, which it does not move; leave it out",
@@ -89,6 +91,7 @@ COLUMNS = (
     *("model_stderr", "p0", "eps_kind", "floor_kind", "floor_stderr", "log10_eps"),
     *("prefixes", "enumerated"),
 )
+FLOORS = {"last": "floor_r1", "query": "floor_r2"}  # by the reading
 HOW_MEASURED = ("reading", "eps", "num_inputs", "seed")
 
 
@@ -104,11 +107,7 @@ def plan(options: EntropyOptions) -> Work:
         key |= {"model_sha256": file_sha256(options.model), "dtype": options.dtype}
         key |= how
         how["closeness"] = how.pop("eps")
-
-        def measure(n: int) -> dict[str, Any]:
-            return measure_entropy(model, source, n, **how).as_row(source)
-
-        compute = measure
+        compute = lambda n: measure_entropy(model, source, n, **how).as_row(source)
 
     return LengthSweep(
         opening=f"{options.language}, p = {options.p:g}, at ",
@@ -126,28 +125,22 @@ def _export(options: EntropyOptions, rows: list[dict[str, Any]]) -> Exports:
         "model_sha256": None if file is None else file_sha256(file),
         "rows": [{name: row.get(name) for name in COLUMNS} for row in rows],
     }
-    figure = partial(entropy_figure, Table(tuple(rows)), options.language)
-    report = "\n".join([*_report(rows, options), ""])
-    return Exports(record, report, COLUMNS, rows, figure)
-
-
-def _report(rows: list[dict[str, Any]], options: EntropyOptions) -> list[str]:
     columns = zip(COLUMNS[:10], COLUMNS[:10], strict=True)
-    text = column_table(rows, columns, lambda _, value: f"{value:.6g}")
-    last = rows[-1]
-    if last.get("model") is None:
-        floors = "the floors are those of a model in which one symbol has no influence:"
-        if options.language not in OF_THEOREMS:
-            floors = "no theorem puts a floor above the optimum:"
-        return ["", f"Cross-entropies in nats; {floors}", *text]
-    floor = last["floor_r1" if options.reading == "last" else "floor_r2"]
-    gap = last["unigram"] - last["model"]
-    return [
-        "",
-        f"Cross-entropies in nats; floors are {last['floor_kind']} at n = {last['n']}:",
-        *text,
-        "",
-        f"At n = {last['n']} the model has {last['model']:.6g} (standard error "
-        f"{last['model_stderr']:.2g}): {last['model'] - floor:.3g} above its floor, "
-        f"{abs(gap):.3g} {'below' if gap >= 0 else 'above'} the best constant prediction.",
-    ]
+    table = column_table(rows, columns, lambda _, value: f"{value:.6g}")
+    last, said = rows[-1], []
+    floors = "the floors are those of a model in which one symbol has no influence"
+    if options.language not in OF_THEOREMS:
+        floors = "no theorem puts a floor above the optimum"
+    if file is not None:
+        floors = f"floors are {last['floor_kind']} at n = {last['n']}"
+        above = last["model"] - last[FLOORS[options.reading]]
+        gap = last["unigram"] - last["model"]
+        said = [
+            "",
+            f"At n = {last['n']} the model has {last['model']:.6g} (standard error "
+            f"{last['model_stderr']:.2g}): {above:.3g} above its floor, {abs(gap):.3g} "
+            f"{'below' if gap >= 0 else 'above'} the best constant prediction.",
+        ]
+    report = ["", f"Cross-entropies in nats; {floors}:", *table, *said, ""]
+    figure = partial(entropy_figure, Table(tuple(rows)), options.language)
+    return Exports(record, "\n".join(report), COLUMNS, rows, figure)

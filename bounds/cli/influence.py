@@ -27,6 +27,8 @@ from bounds.cli.shared.subject import read_one
 from bounds.cli.shared.target import read_substitutes, unit_of
 from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.inputs import influence_figure, sequence_figure
+from bounds.influence import Screened
+from bounds.influence.methods.proposed import Cheap
 from bounds.influence.result import MeasuredError, said_of
 from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.influence.targets.table import TARGETS, as_value
@@ -52,14 +54,14 @@ class InfluenceOptions(OneInput, Query, Method, Incremental, Figure):
         False, "Substitute the query's own token too.", **OF_ONE_ROW
     )
     rtol: float = option(
-        "bounds.influence:Screened.rtol",
+        Screened.rtol,
         "Of --method=screened: stop when the maximum is enclosed this closely, upper / "
         "lower - 1.",
         least=0.0,
         **SCREENED,
     )
     budget: int = option(
-        "bounds.influence:Screened.budget",
+        Screened.budget or 0,
         "Of --method=screened: the most exact evaluations; 0 is as many as it takes.",
         least=0,
         **SCREENED,
@@ -70,7 +72,7 @@ class InfluenceOptions(OneInput, Query, Method, Incremental, Figure):
         "largest. After float32 the maximum is the same, and the ends of the others are "
         "wider; after a half precision, whose errors are measured, not bounded, the value "
         "is exact, that it is the maximum is estimated, and the others are estimates.",
-        "bounds.influence.methods.proposed:Cheap",
+        Cheap,
     )
 
 

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from bounds.cli.shared.groups import Figure, Lengths, Read, Sampled, Stored, Weighted
-from bounds.cli.shared.input_source import num_symbols
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import read_subject, weighted_model
@@ -38,12 +37,12 @@ class LipschitzOptions(Lengths, Weighted, Sampled, Read, Stored, Figure):
     lengths: tuple[int, ...] = again(Lengths, "lengths", "16:1024:4")
     num_inputs: int = again(Sampled, "num_inputs", 4)
     restarts: int = option(
-        "bounds.lemma5.lipschitz.searches:Effort.restarts",
+        Effort.restarts,
         "Starting points of the ascent in the ball; 0 leaves it out.",
         least=0,
     )
     steps: int = option(
-        "bounds.lemma5.lipschitz.searches:Effort.steps",
+        Effort.steps,
         "Steps of the ascent from each.",
         least=1,
         used_if=lambda one: one.restarts > 0,
@@ -64,8 +63,7 @@ def plan(options: LipschitzOptions) -> Work:
     """Work that estimates the Lipschitz constant at every length."""
     lengths = options.lengths
     check_changeable(lengths[0])
-    symbols = num_symbols(options)
-    model = weighted_model(options, vocab_size=symbols, max_length=lengths[-1])
+    model = weighted_model(options, max_length=lengths[-1])
     subject = read_subject(options, model, lengths)
     asked, effort = subject.question, Effort(options.restarts, options.steps)
     question: dict[str, Any] = {"query": asked.query, "target": asked.target}

@@ -13,6 +13,7 @@ import inspect
 import io
 import math
 import os
+import re
 import sys
 import textwrap
 import warnings
@@ -127,12 +128,9 @@ class Command:
             values.append_flag_values(group)
         try:
             extra = values([PROGRAM, *arguments])[1:]
-        except flags.IllegalFlagValueError as error:
-            name = str(error).removeprefix("flag --").partition("=")[0]
-            parser = values[name].parser if name in values else None
-            raise InputError(_say_expected(parser, error)) from error
         except (flags.Error, ValueError) as error:  # the latter: a value after --no
-            raise InputError(str(error)) from error
+            text = re.sub(r"\('Non-boolean .*", "expected true or false", str(error))
+            raise InputError(text) from error
         if extra:
             raise InputError(
                 f"unexpected argument {extra[0]!r}; every option of {self.name} is a "
@@ -291,23 +289,6 @@ def flag_groups(
     bring = getattr(command.load(), "further_options", lambda _: {})
     further = {heading: flags_of(*some) for heading, some in bring(arguments).items()}
     return {"Flags": command.define_flags(), **further}
-
-
-def _say_expected(
-    parser: flags.ArgumentParser | None, error: flags.IllegalFlagValueError
-) -> str:
-    """Returns absl's message on a bad value, which names the expected values."""
-    text, reason = str(error), str(error.__context__)
-    if parser is None or error.__context__ is None:
-        return text
-    boolean = isinstance(parser, flags.BooleanParser)
-    expected = "true or false" if boolean else parser.syntactic_help
-    if not expected or expected in reason:
-        return text
-    if boolean or isinstance(parser, flags.IntegerParser | flags.FloatParser):
-        # The reason is Python's, in words of its own.
-        return f"{text.removesuffix(reason)}expected {expected}"
-    return f"{text}; expected {expected}"
 
 
 def refuse_what_passes(options: flags.FlagValues) -> None:

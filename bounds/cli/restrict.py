@@ -64,7 +64,7 @@ class RestrictOptions(HardWeighting, Model, Query, Stored, Figure):
         "Language that the pair is about: {words}, or an automaton's file "
         "(docs/notation.md); ones is 1*, anbn a^m b^m, and none looks for a restriction "
         "alone.",
-        *("bounds.restriction.counterexample:NAMES", NO_LANGUAGE),
+        *(NAMES, NO_LANGUAGE),
         file=True,
     )
     verify: str | None = option(
@@ -200,7 +200,7 @@ def restricted_model(
     if isinstance(language, RegularLanguage):
         symbols = max(2, len(language.symbols))
     sizes = {"vocab_size": symbols, "max_length": length}
-    return weighted_model(options, **sizes, weighting="leftmost_hard")
+    return weighted_model(options, "leftmost_hard", **sizes)
 
 
 def verify(options: RestrictOptions, file: str) -> None:

@@ -30,7 +30,7 @@ class SampleOptions(Platform, Output):
         "parity",
         "Language to sample from: {words}, or an automaton's file (docs/notation.md); "
         "random is uniform over --vocab_size symbols.",
-        *("jax_models.languages:LANGUAGES", RANDOM),
+        *(LANGUAGES, RANDOM),
         file=True,
     )
     length: int = option(64, "Number of tokens N of each string.", least=1)

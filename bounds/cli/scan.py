@@ -33,6 +33,7 @@ from bounds.curves.measurement import Subject
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
 from bounds.influence.build import TableOptions
+from bounds.influence.choice import TABLE_METHOD_NAMES
 from bounds.influence.result import said_of
 from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.table.lines import (
@@ -44,9 +45,9 @@ from bounds.influence.table.lines import (
     largest_lines,
     write_lines,
 )
-from bounds.influence.table.view import check_shape
+from bounds.influence.table.view import SHAPES, check_shape
 from bounds.numbers.notation import enclosure_label
-from bounds.store.output import write_bytes, write_csv
+from bounds.store.output import FORMATS, write_bytes, write_csv
 from jax_models.arguments import show
 
 # The one format that not all commands draw.
@@ -104,7 +105,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         "Rows whose output is watched: a position, negative ones counting from the end, "
         "several separated by commas, all, or own, each position's own row. By default the "
         "row of a classifier's head, else the last.",
-        check="bounds.cli.scan_parts:parse_rows",
+        check=scan_parts.parse_rows,
     )
     target_symbols: tuple[str, ...] | None = option(
         None,
@@ -119,7 +120,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         "product but for :nocenter and :noapc, symmetrised by :tensor or :map, the means "
         "without the input's own symbols for :left_out. By default a target of one entry "
         "is signed, of others it is the norm.",
-        check="bounds.cli.scan_parts:parse_reduce",
+        check=scan_parts.parse_reduce,
     )
     diagonal: bool = option(
         True, "Whether cells whose position is the row count; else they are 0."
@@ -133,14 +134,14 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
     method: str = option(
         "auto",
         "How changes are computed; auto picks the cheapest, all are exact.",
-        *("auto", "bounds.influence.choice:TABLE_METHOD_NAMES"),
+        *("auto", TABLE_METHOD_NAMES),
     )
     figure_format: tuple[str, ...] = again(
         Figure,
         "figure_format",
         "png",
         " A page (html) is to hover over.",
-        allowed=("bounds.store.output:FORMATS", PAGE),
+        allowed=(FORMATS, PAGE),
     )
     top: int = option(
         0,
@@ -162,7 +163,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         "What is drawn: map of rows against positions, heat map of substitutes, or the "
         "input in letters as high as the largest change there; auto is a map of rows "
         "where several are watched, else heat.",
-        "bounds.influence.table.view:SHAPES",
+        SHAPES,
         key=False,
     )
 

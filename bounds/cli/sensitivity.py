@@ -16,6 +16,7 @@ from typing import Any
 
 from bounds import sensitivity
 from bounds.cli.shared.groups import (
+    GRAMMAR,
     Figure,
     Lengths,
     Memory,
@@ -24,11 +25,13 @@ from bounds.cli.shared.groups import (
     Stored,
     Ties,
     Weighted,
+    check_grammar,
+    parse_target,
 )
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import name_model, refuse_sampling, weighted_model
-from bounds.cli.shared.target import number_symbol, parse_target, target_key
+from bounds.cli.shared.target import number_symbol, target_key
 from bounds.curves.decay import exponent_interval
 from bounds.curves.inputs import sampled_inputs
 from bounds.influence.method import Run
@@ -48,9 +51,9 @@ class SensitivityOptions(Lengths, Weighted, Model, Query, Ties, Memory, Stored, 
     )
     target: str | None = option(
         None,
-        "The number whose sign is watched: {bounds.cli.shared.target:GRAMMAR}, of one "
+        f"The number whose sign is watched: {GRAMMAR}, of one "
         "entry; by default the model's decision.",
-        check="bounds.cli.shared.target:check_grammar",
+        check=check_grammar,
     )
     num_inputs: int = option(
         32, "Sampled inputs at each length with more than 2^16 inputs.", least=2
@@ -72,7 +75,7 @@ SHOWN = (
 def plan(options: SensitivityOptions) -> Work:
     """Work that computes the average sensitivity at every length."""
     longest = options.lengths[-1]
-    model = weighted_model(options, vocab_size=2, max_length=longest, num_classes=2)
+    model = weighted_model(options, max_length=longest, num_classes=2)
     encode_positions(model, longest)  # refuses a length beyond a table, or the memory
     target: Any = None
     if options.target is None:

@@ -18,27 +18,26 @@ from typing import Any
 
 from bounds.all_inputs.universe import list_inputs
 from bounds.cli.shared import groups
-from bounds.cli.shared.input_source import num_symbols
-from bounds.cli.shared.options import again, find, option
+from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import read_subject, refuse_sampling, weighted_model
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Subject
-from bounds.numbers.notation import column_table, ruled
+from bounds.numbers.notation import column_table, parse_temperature, ruled
 from bounds.simulation.compute import BUDGET, COLUMNS, SimulationCurve, simulate
 from bounds.simulation.paper_shape import check_simulable
 from bounds.simulation.result import Simulation
 from bounds.store.table import Table
+from jax_models.format.pieces import decode_temperature
 
 
 def parse_schedule(text: str) -> Any:
     """Temperature schedule of a text; `ValueError` if rows differ in temperature."""
-    entry = find("bounds.numbers.notation:parse_temperature")(text)
+    entry = parse_temperature(text)
     entry = entry or {"kind": "constant", "value": 1.0}
     if entry.get("of") == "position":
         raise ValueError("an error is certified where all rows have one temperature")
-    decode = find("jax_models.format.pieces:decode_temperature")
-    return decode("temperature", entry, "none")
+    return decode_temperature("temperature", entry, "none")
 
 
 class SimulateOptions(
@@ -82,17 +81,6 @@ SHOWN = (
 )
 
 
-def _notes(curve: SimulationCurve) -> list[str]:
-    """Distinct notes of the rows, each with the lengths of its rows."""
-    about: dict[str, list[int]] = {}
-    for row in curve:
-        for note in row["notes"]:
-            about.setdefault(note, []).append(row["n"])
-    return [
-        f"n = {', '.join(map(str, lengths))}: {note}" for note, lengths in about.items()
-    ]
-
-
 def _show(_: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -101,10 +89,8 @@ def _show(_: str, value: Any) -> str:
 
 def plan(options: SimulateOptions) -> Work:
     """Work that simulates the model at every length."""
-    lengths, symbols = options.lengths, num_symbols(options)
-    model = weighted_model(
-        options, vocab_size=symbols, max_length=lengths[-1], weighting="average_hard"
-    )
+    lengths = options.lengths
+    model = weighted_model(options, "average_hard", max_length=lengths[-1])
     check_simulable(model)
     subject = read_subject(options, model, lengths)
     given, at = isinstance(subject.source, GivenInputs), options.at
@@ -118,15 +104,12 @@ def plan(options: SimulateOptions) -> Work:
     }
 
     def compute(n: int) -> dict[str, Any]:
-        found = simulate(
-            model,
-            n,
-            epsilon=options.epsilon,
-            inputs=subject.source,
-            budget=BUDGET,
-            sweep=True,
-        )
-        return found.row() | ({} if at is None else _certified_at(at, found))
+        how: dict[str, Any] = {"inputs": subject.source, "budget": BUDGET}
+        found = simulate(model, n, epsilon=options.epsilon, **how, sweep=True)
+        if at is None:
+            return found.row()
+        tau = float(parse_schedule(at)(n, None, found.model.dtype))
+        return found.row() | {"tau_at": tau, "bound_at": found.certify(tau)}
 
     return LengthSweep(
         opening=f"error at most {options.epsilon:g}, at ",
@@ -138,14 +121,11 @@ def plan(options: SimulateOptions) -> Work:
     ).work(options)
 
 
-def _certified_at(schedule: str, found: Simulation) -> dict[str, float]:
-    """Temperature of a schedule at the simulation's length, and its certified error."""
-    tau = float(parse_schedule(schedule)(found.length, None, found.model.dtype))
-    return {"tau_at": tau, "bound_at": found.certify(tau)}
-
-
 def _export(subject: Subject, rows: list[dict[str, Any]]) -> Exports:
-    curve = SimulationCurve(Table(tuple(rows)))
+    notes: dict[str, list[str]] = {}  # each with the lengths of its rows
+    for row in rows:
+        for note in row["notes"]:
+            notes.setdefault(note, []).append(str(row["n"]))
     record = {
         "certified": "gap, gap_simulated, the error at tau_formula (by theorem, which "
         "takes tied scores as equal: see notes), bound_certificate and bound_at, over "
@@ -158,6 +138,8 @@ def _export(subject: Subject, rows: list[dict[str, Any]]) -> Exports:
         "Softmax at a temperature in place of hard attention, by length n (tokens): "
         "certified over\nexact reals for the inputs considered; the error was measured."
     )
-    table = ruled(column_table(curve, SHOWN, _show))
-    report = "\n".join(["", title, *table, *_notes(curve), ""])
-    return Exports(record, report, COLUMNS, rows, curve.plot)
+    table = ruled(column_table(rows, SHOWN, _show))
+    lines = (f"n = {', '.join(lengths)}: {note}" for note, lengths in notes.items())
+    report = "\n".join(["", title, *table, *lines, ""])
+    figure = SimulationCurve(Table(tuple(rows))).plot
+    return Exports(record, report, COLUMNS, rows, figure)

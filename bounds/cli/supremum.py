@@ -31,7 +31,7 @@ from bounds.all_inputs.universe import Found, list_inputs
 from bounds.cli.shared.groups import Model, Read, Shape, Stored, Ties, Weighted
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Work
-from bounds.cli.shared.subject import name_model, weighted_model
+from bounds.cli.shared.subject import name_model, refuse_sampling, weighted_model
 from bounds.curves.measurement import tokens_sha256
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows
@@ -64,11 +64,8 @@ def plan(options: SupremumOptions) -> Work:
         include_query=options.include_query,
     )
     way = choose_plan(inputs, BUDGET, options.seed)
-    if way.exact and "seed" in options.given and not options.is_drawn:
-        raise jm.InputError(
-            "--seed is of random weights and of a search, and here is neither: the "
-            "supremum is exact; leave it out"
-        )
+    if way.exact:
+        refuse_sampling(options, "seed")
     named = name_model(options, model)
     symbols = {"symbols": inputs.symbols, "query_symbols": inputs.query_symbols}
     key = {

@@ -29,6 +29,7 @@ from bounds.store.file import lock
 from bounds.store.results import ResultStore
 from bounds.version import __version__
 from jax_models.arguments import MAX_LENGTH
+from jax_models.languages import SOURCES
 from jax_models.languages.base import Source
 from jax_models.model.mask import SIGHTS
 from jax_models.model.transformer import encode_positions
@@ -40,6 +41,7 @@ from jax_models.training import (
     describe,
     run_training,
 )
+from jax_models.training.settings import READINGS
 
 
 class TrainOptions(Shape, Weighted, Computed, Stored, Figure):
@@ -48,7 +50,7 @@ class TrainOptions(Shape, Weighted, Computed, Stored, Figure):
     language: str = option(
         "parity",
         "Source to learn: {words}, or an automaton's file (docs/notation.md).",
-        "jax_models.languages:SOURCES",
+        SOURCES,
         file=True,
     )
     p: float = option(
@@ -88,7 +90,7 @@ class TrainOptions(Shape, Weighted, Computed, Stored, Figure):
     reading: str = option(
         "last",
         "Where the prediction is read: at the last symbol, or at an appended $ (query).",
-        "jax_models.training.settings:READINGS",
+        READINGS,
     )
     lengths: tuple[int, ...] | None = option(
         None,
@@ -105,6 +107,14 @@ class TrainOptions(Shape, Weighted, Computed, Stored, Figure):
 
 
 CHECKPOINTS = 20  # of a run where nothing is said
+SHAPE = ("dtype", *fields_of(Shape))
+# The flags that a run depends on beside those of its training.
+SETTINGS = ("language", "p", "seed", *SHAPE, "weighting", "temperature")
+# Header and key of the columns that are printed.
+SHOWN = (
+    *(("n", "n"), ("model", "loss"), ("+-", "standard_error"), ("optimal", "optimal")),
+    *(("last symbol", "last_symbol"), ("unigram", "unigram")),
+)
 
 
 def _settings(options: TrainOptions) -> Training:
@@ -118,17 +128,11 @@ def _settings(options: TrainOptions) -> Training:
     return Training(**values)
 
 
-SHAPE = ("dtype", *fields_of(Shape))
-# The flags that a run depends on beside those of its training.
-SETTINGS = ("language", "p", "seed", *SHAPE, "weighting", "temperature")
-
-
 def plan(options: TrainOptions) -> Work:
     """Work that trains the model, from its checkpoint if there is one."""
     source, language = read_source(options.language, options.p)
     training = _settings(options)
     settings: dict[str, Any] = {name: getattr(options, name) for name in SETTINGS}
-    settings["language"] = language
     n = training.length
     around = sorted({-(-n // 4), -(-n // 2), n, 2 * n, 4 * n})
     measuring = Measuring(tuple(options.lengths or around), options.num_inputs)
@@ -149,11 +153,10 @@ def plan(options: TrainOptions) -> Work:
     )
     model = reweighted(model, options.weighting, options.temperature)
     encode_positions(model, 1)  # refuses a formula that does not fit the width
-    out = Path(options.out)
 
     def finish(_: ResultStore) -> Exports:
-        out.mkdir(parents=True, exist_ok=True)
-        checkpoint = out / "checkpoint.safetensors"
+        checkpoint = Path(options.out) / "checkpoint.safetensors"
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
         with (
             lock(checkpoint, wait_seconds=5.0),
             Progress(training.steps, "steps", alike=True) as progress,
@@ -173,7 +176,7 @@ def plan(options: TrainOptions) -> Work:
                 measuring=measuring,
                 checkpoint=checkpoint,
                 fresh=options.fresh,
-                about={"version": __version__, **settings},
+                about={"version": __version__, **settings, "language": language},
                 progress=report,
             )
         return _export(source, training, found)
@@ -181,18 +184,6 @@ def plan(options: TrainOptions) -> Work:
     return Work(
         finish, opening=f"train: {source.name}, n up to {n}, {training.steps} steps"
     )
-
-
-def _report(run: TrainingRun, losses: list[dict[str, Any]]) -> str:
-    names = {"n": "n", "model": "loss", "+-": "standard_error", "optimal": "optimal"}
-    names |= {"last symbol": "last_symbol", "unigram": "unigram"}
-
-    def show(key: str, value: float) -> str:
-        return str(value) if key == "n" else f"{value:.5f}"
-
-    table = column_table(losses, names.items(), show)
-    title = f"Cross-entropy after {len(run.losses)} steps, nats per symbol:"
-    return "\n".join(["", title, *table])
 
 
 def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
@@ -204,7 +195,7 @@ def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
         {"n": n, "loss": loss, "standard_error": error, **dataclasses.asdict(levels[n])}
         for n, (loss, error) in zip(final.lengths, means, strict=True)
     ]
-    about = {
+    record = {
         "source": repr(source),
         "training": dataclasses.asdict(training),
         "training_lengths": training.lengths,
@@ -213,11 +204,14 @@ def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
         "meaning": "means over sampled sequences",
         "losses": losses,
     }
-    report, level = _report(found, losses), levels[training.length]
+    show = lambda key, value: str(value) if key == "n" else f"{value:.5f}"
+    title = f"Cross-entropy after {len(found.losses)} steps, nats per symbol:"
+    lines = "\n".join(["", title, *column_table(losses, SHOWN, show)])
+    level = levels[training.length]
     return model_exports(
         found.network,
-        about,
-        lambda digest: f"{report}\n\nSHA-256 {digest}",
+        record,
+        lambda digest: f"{lines}\n\nSHA-256 {digest}",
         columns=found.columns,
         rows=rows,
         figure=lambda: loss_figure(rows, final.lengths, training.length, level),

@@ -4,28 +4,109 @@ A weighting turns the scores of attention into weights: softmax, or hard, which 
 weight on the best-scored keys. The watched row is the position whose output is read.
 """
 
+import functools
+import json
+import os
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-from bounds.cli.shared.options import Group, LengthsParser, expect_name, find, option
-from jax_models.arguments import MAX_COUNT
+import jax
+import safetensors
+
+from bounds import influence
+from bounds.cli.shared import options
+from bounds.cli.shared.options import Group, LengthsParser, expect_name, option
+from bounds.influence.choice import METHOD_NAMES
+from bounds.influence.method import Rounding
+from bounds.influence.targets.base import NumberSymbol
+from bounds.influence.targets.table import TARGETS
+from bounds.numbers.notation import parse_bytes, parse_temperature
+from bounds.rounding.precision import PRECISIONS
+from bounds.store.output import FORMATS
+from jax_models.arguments import MAX_COUNT, show
+from jax_models.constructions import PRESETS, build_preset, preset_parameters
+from jax_models.errors import InputError
+from jax_models.languages import LANGUAGES
+from jax_models.model.layer import NORM_PLACEMENTS
+from jax_models.model.mask import MASKS
+from jax_models.model.scores import SCORES
+from jax_models.weighting import HARD_WEIGHTINGS, WEIGHTINGS
 
 DTYPES = ("float64", "float32")
 POSITIONS = ("sinusoidal", "table", "none")
 RANDOM = "random"
 RECORDS = ("fasta", "smiles")  # options of files of several texts
+INPUTS = ("tokens", "text", *RECORDS, "sequence")  # options that give inputs
+# Options of which one is given at most.
+ONE_OF = (
+    INPUTS,
+    *(("model", "preset"), ("formula", "program"), ("symbols", "candidates")),
+)
 SCALE = 1.0  # of a random model's weights
-TEMPERATURE = "bounds.numbers.notation:parse_temperature"
-LANGUAGES = "jax_models.languages:LANGUAGES"
-PRESETS = "jax_models.constructions:PRESETS"
-WEIGHTINGS = "jax_models.weighting:WEIGHTINGS"
 # Of options of soft attention.
 SOFT: dict[str, Any] = {
-    "used_if": lambda one: find("bounds.cli.shared.subject:has_attention")(one, False),
+    "used_if": lambda one: has_attention(one, False),
     "otherwise": "is of soft attention, and all attention is hard; leave it out",
+}
+# Of options of inputs that are drawn.
+SAMPLES: dict[str, Any] = {
+    "used_if": lambda one: one.input_flag is None,
+    "otherwise": "samples inputs, but --{0.input_flag} gives some; leave it out",
 }
 # Of options that change no result.
 RUNNING: dict[str, Any] = {"key": False, "export": False}
+
+
+def has_attention(options: Any, hard: bool) -> bool:
+    """Whether some model of the flags has hard, or soft, attention; reads no weights."""
+    if named := options.weighting:
+        names = (named,) if isinstance(named, str) else named
+        return any(WEIGHTINGS[name].hard is hard for name in names)
+    file, preset = (getattr(options, name, None) for name in ("model", "preset"))
+    if file is None and preset in PRESETS:
+        return _is_hard_preset(preset) is hard
+    if file is None:
+        return not hard or getattr(options, "is_main_job", False)
+    if os.path.isdir(file):
+        return not hard  # all families of checkpoints are soft
+    try:
+        with safetensors.safe_open(file, framework="np") as opened:
+            layers = json.loads(opened.metadata()["config"])["layers"]
+        names = {layer["weighting"] for layer in layers if "same_as" not in layer}
+        return any(WEIGHTINGS[name].hard is hard for name in names)
+    except Exception:  # of many kinds: the file may be anyone's, and is refused later
+        return True
+
+
+@functools.cache
+def _is_hard_preset(name: str) -> bool:
+    """Whether a construction has hard attention, whatever its parameters."""
+    # Traced, since its arrays would start a device before the flags choose one.
+    return jax.eval_shape(
+        functools.partial(build_preset, name, dtype="float32")
+    ).is_hard
+
+
+GRAMMAR = ", ".join(f"{name}{one.form}" for name, one in TARGETS.items())
+
+
+def check_grammar(text: str) -> None:
+    """Raises `InputError` for a text that is no value of `--target`."""
+    seen: dict[str, int] = {}
+    parse_target(text, lambda name: seen.setdefault(name, len(seen)))
+
+
+def parse_target(text: str, symbol: NumberSymbol) -> Any:
+    """Returns the target that a text names; `symbol` gives the number of a symbol's name."""
+    word, *given = text.split(":")
+    if word not in TARGETS:
+        raise InputError(f"{show(text)} is no target; expected {GRAMMAR}")
+    named = all(name for part in given for name in part.split(","))
+    found = TARGETS[word].parse(given, symbol) if named else None
+    if found is None:
+        expected = f"{word}{TARGETS[word].form}"
+        raise InputError(f"{show(text)} is no target; expected {expected}")
+    return found
 
 
 class Output(Group):
@@ -58,6 +139,14 @@ class Output(Group):
         """True if weights, inputs or steps are drawn."""
         return type(self).DRAWS(self)
 
+    def refuse_unused(self) -> None:
+        """Also refuses two options of which one is given at most."""
+        for some in ONE_OF:
+            first, second, *_ = *filter(self.given.__contains__, some), None, None
+            if second is not None:
+                raise InputError(f"give --{first} or --{second}, not both")
+        super().refuse_unused()
+
 
 class Stored(Output):
     """Options of a command that keeps results."""
@@ -75,7 +164,7 @@ class Figure(Group):
     figure_format: tuple[str, ...] = option(
         "png",
         "Formats of the figure: some of {words}.",
-        "bounds.store.output:FORMATS",
+        FORMATS,
         **RUNNING,
     )
 
@@ -117,19 +206,17 @@ class Shape(Group):
     num_heads: int = option(2, "Random model: attention heads per layer.", least=1)
     d_model: int = option(16, "Random model: width of the activations.", least=1)
     d_ff: int = option(64, "Random model: neurons of each feed-forward layer.", least=1)
-    mask: str = option(
-        "future", "Random model: mask; future is causal.", "jax_models.model.mask:MASKS"
-    )
+    mask: str = option("future", "Random model: mask; future is causal.", MASKS)
     score: str = option(
         "scaled_dot_product",
         "Random model: attention score.",
-        "jax_models.model.scores:SCORES",
+        SCORES,
     )
     position: str = option("sinusoidal", "Random model: position encoding.", POSITIONS)
     layer_norm: str = option(
         "none",
         "Random model: layer normalisation.",
-        "jax_models.model.layer:NORM_PLACEMENTS",
+        NORM_PLACEMENTS,
     )
     scale: float = option(
         SCALE,
@@ -145,6 +232,12 @@ class Head(Group):
         None,
         "Checkpoint: what logits are read with (docs/checkpoints.md), or none; by default "
         "what its architecture has.",
+        # What is no file is refused as a folder that is missing.
+        used_if=lambda one: (
+            not isinstance(one, Model)
+            or not (one.model is None or os.path.isfile(one.model))
+        ),
+        otherwise="is of a checkpoint, and --model names no folder; leave it out",
     )
 
 
@@ -158,9 +251,14 @@ class Model(Shape, Head, Computed, Output):
         file=True,
     )
     preset: str | None = option(
-        None, f"Instead of a file: {RANDOM} (the default), or {{{PRESETS}}}."
+        None, f"Instead of a file; by default {RANDOM}.", (RANDOM, *PRESETS)
     )
-    c: float | None = option(None, "Construction: its sharpness c, where it has one.")
+    c: float | None = option(
+        None,
+        "Construction: its sharpness c, where it has one.",
+        used_if=lambda one: one.preset not in (None, RANDOM),
+        otherwise="is the sharpness of a construction; name its --preset",
+    )
     vocab_size: int | None = option(
         None, "Random model: symbols; by default those of the inputs.", least=1
     )
@@ -169,6 +267,24 @@ class Model(Shape, Head, Computed, Output):
     def is_drawn(self) -> bool:
         """True if the model has random weights."""
         return self.model is None and self.preset in (None, RANDOM)
+
+    def refuse_unused(self) -> None:
+        """Also refuses the shape of a random model where none is drawn."""
+        super().refuse_unused()
+        if self.is_drawn:
+            return
+        # Some constructions have layers and heads to choose.
+        taken = preset_parameters(self.preset) if self.preset else ()
+        for name in SHAPE:
+            if name in self.given and name not in taken:
+                raise InputError(
+                    f"--{name} describes a random model (--preset={RANDOM}), which "
+                    f"{self.model or self.preset} is not"
+                )
+
+
+# Options that describe a random model only.
+SHAPE = (*options.fields_of(Shape), "vocab_size")
 
 
 class Weighted(Group):
@@ -183,7 +299,7 @@ class Weighted(Group):
         None,
         "Temperature of all layers: T, inverse_log:A (A / ln n) or power:A:P[:position] "
         "(A n^P); by default the model's own, 1 if random.",
-        check=TEMPERATURE,
+        check=parse_temperature,
         **SOFT,
     )
 
@@ -194,7 +310,7 @@ class HardWeighting(Group):
     weighting: str | None = option(
         None,
         "Weighting of all layers; by default the model's own.",
-        "jax_models.weighting:HARD_WEIGHTINGS",
+        HARD_WEIGHTINGS,
     )
 
 
@@ -217,21 +333,22 @@ class Inputs(Model):
         "Language that inputs are sampled from where none is given; of a checkpoint's "
         "symbols random unless another is named.",
         *(LANGUAGES, RANDOM),
+        **SAMPLES,
     )
 
-    DRAWS = lambda one: (
-        one.is_drawn
-        or all(
-            getattr(one, x, None) is None
-            for x in ("tokens", "text", "sequence", *RECORDS)
-        )
-    )
+    DRAWS = lambda one: one.is_drawn or one.input_flag is None
+
+    @property
+    def input_flag(self) -> str | None:
+        """Name of the option that gives the inputs; None if they are drawn."""
+        given = (x for x in INPUTS if getattr(self, x, None) is not None)
+        return next(given, None)
 
 
 class Sampled(Inputs):
     """Inputs, with the number of them where they are sampled."""
 
-    num_inputs: int = option(8, "Number of sampled inputs.", least=1)
+    num_inputs: int = option(8, "Number of sampled inputs.", least=1, **SAMPLES)
 
 
 class Texts(Group):
@@ -296,7 +413,7 @@ class Memory(Group):
         "Memory for the blocks that are under way on a device, with what they share, as "
         "in 512MiB or 8GiB: less makes smaller blocks. By default half of what the device "
         "has.",
-        check="bounds.numbers.notation:parse_bytes",
+        check=parse_bytes,
     )
 
 
@@ -307,7 +424,7 @@ class Ties(Group):
         "error",
         "Hard attention: what an ambiguous tie is.",
         *("error", "warn"),
-        used_if=lambda one: find("bounds.cli.shared.subject:has_attention")(one, True),
+        used_if=lambda one: has_attention(one, True),
         otherwise="is of hard attention, which the model does not have; leave it out",
     )
 
@@ -319,7 +436,7 @@ class Method(Ties):
         "auto",
         "How the influence is computed; auto picks the cheapest exact method, screened "
         "certifies the maximum and encloses the rest.",
-        "bounds.influence.choice:METHOD_NAMES",
+        METHOD_NAMES,
     )
 
 
@@ -327,11 +444,11 @@ class Incremental(Group):
     """Precision of changes carried through the layers, that of `bounds.Incremental`."""
 
     precision: str | None = option(
-        "bounds.influence:Incremental.precision",
+        influence.Incremental.precision,
         "Half precision of the products of changes, by --method=incremental: answers are "
         "estimated, and the error of a sample in float64 stands beside them. By default "
         "all is of --dtype.",
-        "bounds.rounding.precision:PRECISIONS",
+        PRECISIONS,
         used_if=lambda one: (
             one.method in ("auto", "incremental") and not getattr(one, "propose", None)
         ),
@@ -344,11 +461,11 @@ class OneInput(Weighted, Inputs, Texts, Memory, Stored):
 
     target: str = option(
         "activation",
-        "What is watched of the output at the query: {bounds.cli.shared.target:GRAMMAR}; "
+        f"What is watched of the output at the query: {GRAMMAR}; "
         "symbols S, T by name (with a tokenizer) or number. A sum is over rows from ROW "
         "(0) on, one a symbol; own and next are the input's symbols, at each row or "
         "behind it, special ones left out.",
-        check="bounds.cli.shared.target:check_grammar",
+        check=check_grammar,
     )
     symbols: tuple[str, ...] | None = option(
         None,
@@ -368,7 +485,7 @@ class OneInput(Weighted, Inputs, Texts, Memory, Stored):
         "Which results have a radius of rounding, by four more runs with moved inputs: all, "
         "top, a block of the largest (the others are estimated), or none; auto is all where "
         "that takes about a second of one core, and top beyond.",
-        "bounds.influence.method:Rounding",
+        Rounding,
     )
     dry_run: bool = option(
         False,

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 import jax_models as jm
-from bounds.cli.shared.groups import Inputs
-from bounds.cli.shared.options import Group
+from bounds.cli.shared.groups import Inputs, Model, Texts
 from bounds.curves import inputs
 from jax_models import languages
 from jax_models.arguments import INPUT_BYTES, ascii_number, expect_file, read_file, show
@@ -21,51 +20,52 @@ from jax_models.run.evaluate import check_tokens
 LETTERS = ("fasta", "smiles", "sequence")
 
 
-def open_tokenizer(options: Group) -> jm.Tokenizer | None:
+def open_tokenizer(options: Inputs) -> jm.Tokenizer | None:
     """Tokenizer that --tokenizer names, or that of the model's folder for texts; or None."""
-    named = getattr(options, "tokenizer", None)
-    if named is not None:
-        return jm.read_tokenizer(named)
-    if not hasattr(options, "tokenizer"):
+    if not isinstance(options, Texts):
         return None
-    model = getattr(options, "model", None)
-    texts = [x for x in (*LETTERS, "text") if getattr(options, x, None) is not None]
-    if texts and model is not None and os.path.isdir(model):
+    if options.tokenizer is not None:
+        return jm.read_tokenizer(options.tokenizer)
+    name, model = options.input_flag, options.model
+    if name in (*LETTERS, "text") and model is not None and os.path.isdir(model):
         return jm.read_tokenizer(model)
-    if texts and texts != ["text"]:
+    if name in LETTERS:
         if model is not None:  # the folder itself may be missing
             expect_file("--model", model)
         raise jm.InputError(
-            f"--{texts[0]} needs a tokenizer; name the folder of a checkpoint as --model, "
+            f"--{name} needs a tokenizer; name the folder of a checkpoint as --model, "
             "or its folder or file as --tokenizer"
         )
     return None
 
 
-def read_letters(name: str, value: str, tokenizer: jm.Tokenizer) -> inputs.GivenInputs:
-    """Inputs that the flag `name`, one of `LETTERS`, gives by `value`."""
+def _read_texts(name: str, value: str, tokenizer: jm.Tokenizer) -> inputs.GivenInputs:
+    """Inputs of the texts that the flag `name` gives by `value`."""
+    where = value
     if name == "sequence":
-        tokens = tokenizer.encode_all("--sequence", {"": value})
-        return inputs.GivenInputs("--sequence", tuple(tokens), tokenizer.ends)
-    content = read_whole(name, value)
-    found = READERS[name](value, content)
-    if not found:
-        raise jm.InputError(f"{value}: the file is empty; expected {EXPECTED[name]}")
-    texts = {
-        f": {NOUNS[name]} {at}{own and f' ({own})'}": text
-        for at, (own, text) in enumerate(found)
-    }
+        where, texts = "--sequence", {"": value}
+    elif name == "text":
+        texts = {"": read_whole("text", value).removesuffix("\n")}
+    else:
+        found = READERS[name](value, read_whole(name, value))
+        if not found:
+            raise jm.InputError(
+                f"{value}: the file is empty; expected {EXPECTED[name]}"
+            )
+        texts = {
+            f": {NOUNS[name]} {at}{own and f' ({own})'}": text
+            for at, (own, text) in enumerate(found)
+        }
     # In molecules the case of an atom marks aromaticity.
-    tokens = tokenizer.encode_all(value, texts, raise_case=name != "smiles")
-    return inputs.GivenInputs(value, tuple(tokens), tokenizer.ends)
+    tokens = tokenizer.encode_all(where, texts, raise_case=name != "smiles")
+    return inputs.GivenInputs(where, tuple(tokens), tokenizer.ends)
 
 
-def record_names(options: Group) -> list[str]:
+def record_names(options: Texts) -> list[str]:
     """Names of the records of `--fasta`, or their numbers; [] without the flag."""
-    path = getattr(options, "fasta", None)
-    if path is None:
+    if options.fasta is None:
         return []
-    found = _records(path, read_whole("fasta", path))
+    found = _records(options.fasta, read_whole("fasta", options.fasta))
     return [name or str(at) for at, (name, _) in enumerate(found)]
 
 
@@ -116,8 +116,10 @@ EXPECTED = {
 BITS = 2
 
 
-def num_symbols(options: Inputs) -> int:
-    """Number of symbols that a random model needs for the inputs of the flags."""
+def num_symbols(options: Model) -> int:
+    """Number of symbols that a random model needs for the inputs of the flags, if any."""
+    if not isinstance(options, Inputs):
+        return BITS
     tokenizer = open_tokenizer(options)
     if tokenizer is not None:
         return len(tokenizer.names)
@@ -158,19 +160,6 @@ def check_given(given: inputs.GivenInputs, model: jm.Transformer) -> inputs.Give
     return dataclasses.replace(given, sequences=tuple(sequences))
 
 
-def check_input_flags(options: Group) -> list[str]:
-    """Names of the flags that give inputs, at most one; refuses contradictions."""
-    names = ("tokens", "text", *LETTERS)
-    found = [x for x in names if getattr(options, x, None) is not None]
-    if len(found) > 1:
-        raise jm.InputError(f"give --{found[0]} or --{found[1]}, not both")
-    for name in ("language", "num_inputs") if found else ():
-        if name in options.given:
-            file = getattr(options, found[0])
-            raise jm.InputError(f"--{name} samples inputs, but {file} is given")
-    return found
-
-
 def read_source(name: str, probability: float) -> tuple[languages.Source, str]:
     """Source of a known name or an automaton's file, and its text in keys of results."""
     if name in languages.SOURCES:
@@ -180,25 +169,20 @@ def read_source(name: str, probability: float) -> tuple[languages.Source, str]:
 
 
 def read_given(
-    options: Group, vocabulary: tuple[str, ...] | None
+    options: Inputs, vocabulary: tuple[str, ...] | None
 ) -> inputs.GivenInputs | None:
     """Inputs that the flags give, or None if they give none."""
-    found = check_input_flags(options)
-    if not found:
+    name = options.input_flag
+    if name is None:
         return None
-    (name,) = found
     file: Any = getattr(options, name)
     tokenizer = open_tokenizer(options)
-    if tokenizer is not None and name in LETTERS:
-        return read_letters(name, file, tokenizer)
-    if tokenizer is not None and name == "text":
-        content = read_whole("text", file).removesuffix("\n").removesuffix("\r")
-        tokens = tokenizer.encode_all(file, {"": content})
-        return inputs.GivenInputs(file, tuple(tokens), tokenizer.ends)
-    if name == "text":
-        expect_file("text file", file)
-        return inputs.GivenInputs(file, (languages.read_text(file, vocabulary),))
-    return inputs.GivenInputs(file, read_tokens(file))
+    if name == "tokens":
+        return inputs.GivenInputs(file, read_tokens(file))
+    if tokenizer is not None:
+        return _read_texts(name, file, tokenizer)
+    expect_file("text file", file)
+    return inputs.GivenInputs(file, (languages.read_text(file, vocabulary),))
 
 
 def read_tokens(path: str) -> tuple[Int[np.ndarray, "tokens"], ...]:

@@ -1,18 +1,14 @@
 """Options of a command as frozen dataclasses, of whose fields absl flags are made.
 
 A field states its type, default, help, range or words, when it applies, and whether it is
-part of a result's key. Words and checks named as `module:NAME` are loaded where flags are
-made.
+part of a result's key.
 """
 
 import contextlib
 import dataclasses
 import functools
-import importlib
 import itertools
-import operator
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import (
     Any,
@@ -38,7 +34,7 @@ class CountParser(flags.IntegerParser):
 
     def convert(self, argument: int | str) -> int:
         """Returns the integer that a text of ASCII digits names."""
-        return int(ascii_number(str(argument)))
+        return _expect(self, int, argument)
 
 
 class NumberParser(flags.FloatParser):
@@ -46,7 +42,15 @@ class NumberParser(flags.FloatParser):
 
     def convert(self, argument: float | str) -> float:
         """Returns the float that an ASCII text names."""
-        return float(ascii_number(str(argument)))
+        return _expect(self, float, argument)
+
+
+def _expect(parser: flags.ArgumentParser, kind: Any, argument: Any) -> Any:
+    """Number of a text; the ValueError for another names what the parser expects."""
+    try:
+        return kind(ascii_number(str(argument)))
+    except (ValueError, OverflowError):
+        raise ValueError(f"expected {parser.syntactic_help}") from None
 
 
 class LengthsParser(flags.ArgumentParser):
@@ -58,15 +62,10 @@ class LengthsParser(flags.ArgumentParser):
         """The lengths; ValueError unless they are positive integers that increase."""
         if not isinstance(argument, str):
             return tuple(argument)
-        if ":" in argument:
-            return _log_spaced(argument)
-        lengths = tuple(_whole(part, argument) for part in argument.split(","))
-        for shorter, longer in itertools.pairwise(lengths):
-            if longer <= shorter:
-                raise ValueError(
-                    f"lengths must increase, but {longer} follows {shorter}"
-                )
-        return lengths
+        try:
+            return (_log_spaced if ":" in argument else _increasing)(argument)
+        except ValueError as error:
+            raise ValueError(f"{error}; expected {self.syntactic_help}") from None
 
 
 class TextParser(flags.ArgumentParser):
@@ -120,7 +119,7 @@ class IntegersParser(ListParser):
         self.syntactic_help = f"{what} from {least} to {MAX_COUNT}, separated by commas"
 
     def _read(self, entry: Any, among: str) -> int:
-        number = int(ascii_number(str(entry)))
+        number = _expect(self, int, entry)
         if not self._least <= number <= MAX_COUNT:
             raise ValueError(f"expected {self.syntactic_help}")
         return number
@@ -141,6 +140,14 @@ def _expect_file(words: Sequence[str], text: str) -> None:
         raise ValueError(
             f"expected one of {', '.join(words)}, or a file: there is none of this name"
         )
+
+
+def _increasing(argument: str) -> tuple[int, ...]:
+    lengths = tuple(_whole(part, argument) for part in argument.split(","))
+    for shorter, longer in itertools.pairwise(lengths):
+        if longer <= shorter:
+            raise ValueError(f"lengths must increase, but {longer} follows {shorter}")
+    return lengths
 
 
 def _log_spaced(argument: str) -> tuple[int, ...]:
@@ -166,25 +173,22 @@ def _whole(text: str, argument: str) -> int:
     return number
 
 
-Words = str | tuple[str, ...]
-NAMED = re.compile(r"\{([\w.]+:[\w.]+)\}")
-
-
 @dataclasses.dataclass(frozen=True)
 class Declared:
     """One option: its declaration, then what `fields_of` adds."""
 
-    help: str = ""  # `{words}` and `{module:NAME}` in it are replaced
-    allowed: tuple[Words, ...] = ()  # each a word, words, or the name of some
-    check: Callable[[str], Any] | str | None = None  # raises ValueError for other text
+    help: str = ""  # `{words}` in it is replaced
+    allowed: tuple[Any, ...] = ()  # each a word or a collection of words
+    check: Callable[[str], Any] | None = None  # raises ValueError for other text
     least: float | None = None
-    most: float | str | None = None  # or the name of a number
+    most: float | None = None
     parser: flags.ArgumentParser | None = None
     repeated: bool = False  # may be given several times
     key: bool = True  # part of the key of a stored result
     export: bool = True  # another value makes other exports
     file: bool = False  # names a file, whose content is part of the key
-    # Whether the option applies, given the others, and the message where it does not.
+    # Whether the option applies, given the others, and the message where it does not, in
+    # which {0} stands for all options.
     used_if: Callable[[Any], bool] | None = None
     otherwise: str = "does not apply"
     name: str = ""
@@ -204,27 +208,23 @@ class Declared:
             return self.parser
         if self.hint is bool:
             return flags.BooleanParser()
-        most: Any = find(self.most) if isinstance(self.most, str) else self.most
         least: Any = self.least
+        most: Any = self.most
         if self.hint is int:
             return CountParser(least, MAX_COUNT if most is None else most)
         if self.hint is float:
             return NumberParser(least, most)
-        check = find(self.check) if isinstance(self.check, str) else self.check
         if get_origin(self.hint) is tuple:
-            return ListParser(self.words, check)
+            return ListParser(self.words, self.check)
         if self.words and self.file:
             return TextParser(functools.partial(_expect_file, self.words))
-        return flags.EnumParser(self.words) if self.words else TextParser(check)
+        return flags.EnumParser(self.words) if self.words else TextParser(self.check)
 
     @property
     def default(self) -> Any:
         """The default, read as a flag's text is."""
-        raw = self.raw
-        if isinstance(raw, str):
-            is_named = NAMED.fullmatch(f"{{{raw}}}") and "." in raw
-            raw = find(raw) if is_named else raw.format(command=self.command)
-        return self.read(raw)
+        is_text = isinstance(self.raw, str)
+        return self.read(self.raw.format(command=self.command) if is_text else self.raw)
 
     def read(self, value: Any) -> Any:
         """Returns the checked value of a text or value; raises `InputError` for another."""
@@ -238,28 +238,16 @@ class Declared:
             raise InputError(f"--{self.name}={value}: {error}") from error
 
 
-def option(default: Any = None, help: str = "", *words: Words, **declared: Any) -> Any:
+def option(default: Any = None, help: str = "", *words: Any, **declared: Any) -> Any:
     """Dataclass field that is a flag; `declared` are further fields of `Declared`."""
     made = Declared(help, words, **declared)
     return dataclasses.field(default=default, metadata={"option": made})
 
 
-def find(name: str) -> Any:
-    """Value of the attribute that a text `module:NAME` names."""
-    module, _, attribute = name.partition(":")
-    return operator.attrgetter(attribute)(importlib.import_module(module))
-
-
-def list_words(words: Iterable[Words]) -> tuple[str, ...]:
-    """All words, with texts `module:NAME` replaced by the words that these name."""
-    found: list[str] = []
-    for one in words:
-        if isinstance(one, str):
-            named = find(one) if ":" in one else [one]
-            found += get_args(named) or named
-        else:
-            found += one
-    return tuple(found)
+def list_words(words: Iterable[Any]) -> tuple[str, ...]:
+    """All of several words, collections of words and `Literal` types."""
+    each = ([x] if isinstance(x, str) else get_args(x) or x for x in words)
+    return tuple(itertools.chain.from_iterable(each))
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -316,7 +304,7 @@ class Group:
         """Raises `InputError` for an option that was given and does not apply."""
         for one in fields_of(type(self)).values():
             if one.used_if and one.name in self.given and not one.used_if(self):
-                raise InputError(f"--{one.name} {one.otherwise}")
+                raise InputError(f"--{one.name} {one.otherwise.format(self)}")
 
 
 @functools.cache
@@ -357,14 +345,8 @@ def flags_of(
     """Adds to `values`, if given, absl flags of the options `names`, or of all options."""
     found = fields_of(options)
     values = flags.FlagValues() if values is None else values
-
-    def listed(name: re.Match[str]) -> str:
-        value = find(name[1])
-        return str(value) if isinstance(value, int | str) else ", ".join(value)
-
     for one in map(found.__getitem__, found if names is None else names):
-        text = NAMED.sub(listed, one.help)
-        text = text.replace("{words}", ", ".join(one.words))
+        text = one.help.replace("{words}", ", ".join(one.words))
         common: dict[str, Any] = {"name": one.name, "help": text, "flag_values": values}
         if one.repeated:
             flags.DEFINE_multi_string(default=list(one.raw), **common)

@@ -9,7 +9,6 @@ share a folder.
 import contextlib
 import logging
 import os
-import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -131,15 +130,9 @@ def keep_programs(named: str | None) -> None:
 
 def user_folder() -> Path | None:
     """Default folder of compiled programs; None where the user's home is unknown."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA", "")
-    elif sys.platform == "darwin":
-        base = "~/Library/Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME", "")
-        base = base if os.path.isabs(base) else "~/.cache"
-    folder = Path(os.path.expanduser(base)) / "attention-bounds"
-    return folder if folder.is_absolute() else None
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    base = base if os.path.isabs(base) else os.path.expanduser("~/.cache")
+    return Path(base) / "attention-bounds" if os.path.isabs(base) else None
 
 
 def mend(folder: Path) -> None:

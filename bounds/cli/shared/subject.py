@@ -4,23 +4,18 @@ The question is the options of a measurement: query, target, method, ties and me
 """
 
 import contextlib
-import functools
-import json
 import os
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
-import safetensors
 
 import jax_models as jm
 from bounds.cli.shared import input_source
-from bounds.cli.shared.groups import RANDOM, Inputs, Model, OneInput, Shape
-from bounds.cli.shared.options import fields_of
-from bounds.cli.shared.target import number_symbol, parse_target
+from bounds.cli.shared.groups import SHAPE, Inputs, Model, OneInput, parse_target
+from bounds.cli.shared.target import number_symbol
 from bounds.curves.inputs import GivenInputs, InputSource, draw_inputs, own_lengths
 from bounds.curves.measurement import Question, Subject, reweighted, weighting_label
 from bounds.influence import Incremental, Proposed, Screened
@@ -30,32 +25,27 @@ from bounds.influence.targets.log_probability_sum import InputSum
 from bounds.influence.targets.table import check_target
 from bounds.numbers.notation import parse_bytes
 from bounds.store.output import file_sha256, sha256
-from jax_models.arguments import MAX_LENGTH, expect_file, expect_integer
-from jax_models.constructions import PRESETS, build_preset, preset_parameters
+from jax_models.arguments import MAX_LENGTH, expect_integer
+from jax_models.constructions import build_preset
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import read_json
 from jax_models.model.reweight import with_dtype
 from jax_models.model.transformer import encode_positions
-from jax_models.weighting import WEIGHTINGS
-
-# Options that describe a random model only.
-SHAPE = (*fields_of(Shape), "vocab_size")
 
 
 def load_model(
     options: Model,
     *,
     max_length: int,
-    vocab_size: int = input_source.BITS,  # of a random model
+    vocab_size: int | None = None,  # of a random model; by default as its inputs need
     num_classes: int | None = None,  # of a random model; None has no read-out
 ) -> jm.Transformer:
     """Model that the flags name or describe, in the float type of --dtype."""
-    check_model_flags(options)
-    file, preset, c = options.model, options.preset, options.c
-    shape: dict[str, Any] = {name: getattr(options, name) for name in SHAPE}
-    given = {name: shape[name] for name in SHAPE if name in options.given}
+    shape = {name: getattr(options, name) for name in SHAPE}
     if options.is_drawn:
-        shape["vocab_size"] = shape["vocab_size"] or vocab_size
+        shape["vocab_size"] = (
+            options.vocab_size or vocab_size or input_source.num_symbols(options)
+        )
         # Drawn in float64 under any --dtype, so that both types round one model.
         model = jm.random_transformer(
             jax.random.key(options.seed),
@@ -65,60 +55,29 @@ def load_model(
                 max_length=max_length, num_classes=num_classes
             ),
         )
-    elif file is not None:
-        if os.path.isdir(file):
-            tokenizer = getattr(options, "tokenizer", None)
-            given = {"dtype": options.dtype, "head": options.head}
-            return jm.from_pretrained(file, **given, tokenizer=tokenizer)
-        model = jm.load(file)
+    elif options.model is None:
+        assert options.preset is not None
+        given = {name: shape[name] for name in SHAPE if name in options.given}
+        if options.c is not None:
+            given["c"] = options.c
+        model = build_preset(options.preset, dtype="float64", **given)
+    elif os.path.isdir(options.model):
+        return jm.from_pretrained(
+            options.model,
+            dtype=options.dtype,
+            head=options.head,
+            tokenizer=getattr(options, "tokenizer", None),
+        )
     else:
-        sharpness = {} if c is None else {"c": c}
-        assert preset is not None
-        model = build_preset(preset, dtype="float64", **sharpness, **given)
+        model = jm.load(options.model)
     return with_dtype(model, options.dtype)
 
 
-def check_model_flags(options: Model) -> None:
-    """Raises `InputError` for contradictory or unknown options of a model."""
-    file, preset, c = options.model, options.preset, options.c
-    folder = file is not None and os.path.isdir(file)
-    if file is not None and preset is not None:
-        raise jm.InputError("give --model or --preset, not both")
-    if preset not in (None, RANDOM, *PRESETS):
-        raise jm.InputError(
-            f"unknown preset {preset!r}; known are {', '.join((RANDOM, *PRESETS))}"
-        )
-    if options.head is not None and not folder:
-        if file is not None:  # the folder itself may be missing
-            expect_file("--model", file)
-        raise jm.InputError(
-            "--head is of a checkpoint, and --model names no folder; leave it out"
-        )
-    if c is not None and preset in (None, RANDOM):
-        raise jm.InputError("--c is the sharpness of a construction; name its --preset")
-    if not options.is_drawn:
-        taken = () if preset is None else preset_parameters(preset)
-        source = f"--preset {preset}" if file is None else f"--model {file}"
-        for name in SHAPE:  # some constructions have layers and heads to choose
-            if name in options.given and name not in taken:
-                raise jm.InputError(
-                    f"--{name} describes a random model (--preset=random), which "
-                    f"{source} is not"
-                )
-
-
 def weighted_model(
-    options: Model,
-    *,
-    max_length: int,
-    vocab_size: int = input_source.BITS,
-    weighting: str | None = None,
-    num_classes: int | None = None,  # as in `load_model`
+    options: Model, weighting: str | None = None, **sizes: Any
 ) -> jm.Transformer:
-    """Model of the flags, with the flags' weighting and temperature."""
-    model = load_model(
-        options, max_length=max_length, vocab_size=vocab_size, num_classes=num_classes
-    )
+    """Model with the flags' weighting, or `weighting` if random; `sizes` of `load_model`."""
+    model = load_model(options, **sizes)
     named = getattr(options, "weighting", None)
     if named is not None or not options.is_drawn:
         weighting = named
@@ -138,42 +97,14 @@ def name_model(options: Model, model: jm.Transformer) -> dict[str, str]:
     return {"model_sha256": digest, "weighting": weighting_label(model)}
 
 
-def has_attention(options: Any, hard: bool) -> bool:
-    """Whether some model of the flags has hard, or soft, attention; reads no weights."""
-    if named := options.weighting:
-        names = (named,) if isinstance(named, str) else named
-        return any(WEIGHTINGS[name].hard is hard for name in names)
-    file, preset = (getattr(options, name, None) for name in ("model", "preset"))
-    if file is None and preset in PRESETS:
-        return _is_hard_preset(preset) is hard
-    if file is None and preset in (None, RANDOM):
-        return not hard or getattr(options, "is_main_job", False)
-    if file is None or os.path.isdir(file):
-        return file is None or not hard  # all families of checkpoints are soft
-    try:
-        with safetensors.safe_open(file, framework="np") as file:
-            layers = json.loads(file.metadata()["config"])["layers"]
-        names = {layer["weighting"] for layer in layers if "same_as" not in layer}
-        return any(WEIGHTINGS[name].hard is hard for name in names)
-    except Exception:  # of many kinds: the file may be anyone's, and is refused later
-        return True
-
-
 def refuse_sampling(options: Model, *names: str) -> None:
-    """Raises `InputError` for an option of sampled inputs in `names`; all are listed."""
+    """Raises `InputError` for an option in `names` of sampled inputs; none is sampled."""
     for name in options.given.intersection(names):
         if name != "seed" or not options.is_drawn:
             raise InputError(
-                f"--{name} is of sampled inputs, and of these lengths all inputs are "
-                "listed; leave it out"
+                f"--{name} is of sampled inputs, and none is sampled: all inputs of the "
+                "length count; leave it out"
             )
-
-
-@functools.cache
-def _is_hard_preset(name: str) -> bool:
-    """Whether a construction has hard attention, whatever its parameters."""
-    # Traced, since its arrays would start a device before the flags choose one.
-    return jax.eval_shape(partial(build_preset, name, dtype="float32")).is_hard
 
 
 def read_trained_to(model: str) -> int | None:
@@ -198,30 +129,24 @@ def read_trained_to(model: str) -> int | None:
 
 def read_one(options: OneInput, first: Subject | None = None) -> Subject:
     """Subject of one input; reuses from `first` the inputs and the model that files gave."""
-    read = first.source if first is not None else None
-    given = (
-        read
-        if isinstance(read, GivenInputs)
-        else input_source.read_given(options, None)
-    )
+    read = input_source.read_given
+    given: Any = read(options, None) if first is None else first.source
     length = options.length or 64
     sequence = None
     if given is not None and options.length is None:
         sequence = given.sequences[min(options.input, given.count - 1)]  # else refused
         length = len(sequence)
-    # Random models and constructions may depend on the length.
-    shared = first if options.model is not None else None
-    if shared is None:
-        symbols = input_source.num_symbols(options)
-        model = weighted_model(options, vocab_size=symbols, max_length=length)
-    else:
-        model = shared.model
+    if first is not None and options.model is not None:
+        model, hashed = first.model, first.model_sha256
+    else:  # random models and constructions may depend on the length
+        model, hashed = weighted_model(options, max_length=length), None
     if sequence is not None and model.padding is not None:
         length = model.padding.leave(sequence).size
-    hashed = None if shared is None else shared.model_sha256
-    if given is not read and options.text is None:  # a text depends on the vocabulary
-        read = given and input_source.check_given(given, model)
-    return read_subject(options, model, [length], hashed, read)
+    if options.text is not None:  # depends on the vocabulary, and is read with that
+        given = None
+    elif first is None and given is not None:
+        given = input_source.check_given(given, model)
+    return read_subject(options, model, [length], hashed, given)
 
 
 def read_subject(

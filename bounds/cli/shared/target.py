@@ -1,4 +1,4 @@
-"""From flags to targets and substitutes, whose symbols are named or numbered."""
+"""From flags to substitutes, whose symbols are named or numbered."""
 
 import dataclasses
 import os
@@ -10,32 +10,11 @@ from jaxtyping import Int
 import jax_models as jm
 from bounds.cli.shared.groups import OneInput
 from bounds.cli.shared.input_source import load_array, read_whole
-from bounds.influence.targets.base import NumberSymbol, is_count
+from bounds.influence.targets.base import is_count
 from bounds.influence.targets.log_probability_sum import AHEAD
 from bounds.influence.targets.table import TARGETS
 from jax_models.arguments import expect_file, show
 from jax_models.format.pretrained.tokenizer import list_substitutes
-
-GRAMMAR = ", ".join(f"{name}{one.form}" for name, one in TARGETS.items())
-
-
-def check_grammar(text: str) -> None:
-    """Raises `InputError` for a text that is no value of `--target`."""
-    seen: dict[str, int] = {}
-    parse_target(text, lambda name: seen.setdefault(name, len(seen)))
-
-
-def parse_target(text: str, symbol: NumberSymbol) -> Any:
-    """Returns the target that a text names; `symbol` gives the number of a symbol's name."""
-    word, *given = text.split(":")
-    if word not in TARGETS:
-        raise jm.InputError(f"{show(text)} is no target; expected {GRAMMAR}")
-    named = all(name for part in given for name in part.split(","))
-    found = TARGETS[word].parse(given, symbol) if named else None
-    if found is None:
-        expected = f"{word}{TARGETS[word].form}"
-        raise jm.InputError(f"{show(text)} is no target; expected {expected}")
-    return found
 
 
 def number_symbol(name: str, tokenizer: jm.Tokenizer | None, where: str) -> int:
@@ -74,8 +53,6 @@ def read_substitutes(
 ) -> Int[np.ndarray, "*tokens symbols"] | None:
     """Substitutes that the flags list, padded with -1; None for all of the model's."""
     path, listed = options.candidates, options.symbols
-    if path is not None and listed is not None:
-        raise jm.InputError("give --symbols or --candidates, not both")
     free = range(model.vocab_size)
     free = set(free if model.substitutable is None else model.substitutable)
     if path is None and listed is None:

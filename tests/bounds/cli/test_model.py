@@ -95,3 +95,17 @@ def test_a_construction_takes_its_own_numbers_of_layers_and_heads(run):
     result = run("model", "--preset=hard_parity", "--scale=0.5")
     assert result.code == 1
     assert "--scale describes a random model" in result.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        ("--model=m --preset=ones", "give --model or --preset, not both"),
+        ("--preset=two", "--preset=two: value should be one of <random|parity|"),
+        ("--c=2", "--c is the sharpness of a construction; name its --preset"),
+        ("--head=lm", "--head is of a checkpoint, and --model names no folder"),
+        ("--preset=ones --d_ff=3", "--d_ff describes a random model"),
+    ],
+)
+def test_options_of_another_kind_of_model_are_refused(run, flags, complaint):
+    run("model", *flags.split()).assert_refused(complaint)

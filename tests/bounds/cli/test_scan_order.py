@@ -21,7 +21,7 @@ from bounds.cli import scan as command
 from bounds.cli.main import COMMANDS
 from bounds.cli.parts import compute_parts
 from bounds.cli.scan_parts import ScanParts, parse_reduce
-from bounds.cli.shared.target import parse_target
+from bounds.cli.shared.groups import parse_target
 from bounds.influence.scan import Frobenius, scan
 from bounds.influence.table import frobenius
 from bounds.influence.table.layout import Layout

@@ -12,8 +12,9 @@ import tokenizers
 import jax_models as jm
 from bounds import compute_influence, read_store
 from bounds.cli.influence import InfluenceOptions
+from bounds.cli.shared.groups import parse_target
 from bounds.cli.shared.input_source import read_given
-from bounds.cli.shared.target import number_symbol, parse_target
+from bounds.cli.shared.target import number_symbol
 from bounds.influence import (
     LogitDifference,
     LogOdds,

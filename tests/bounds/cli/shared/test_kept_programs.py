@@ -91,7 +91,6 @@ def test_inputs_of_similar_lengths_share_programs(tmp_path):
 
 def test_the_folder_is_the_users_by_default(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(platforms.sys, "platform", "linux")
     keep_programs(None)
     assert user_folder() == tmp_path / "attention-bounds"
     assert jax.config.values["jax_compilation_cache_dir"] == str(user_folder())

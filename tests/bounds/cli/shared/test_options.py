@@ -94,7 +94,7 @@ def test_own_options_stand_before_those_of_groups_each_once():
     assert names.index("of_names") < names.index("model") < names.index("num_layers")
     assert len(names) == len(set(names))
     assert fields_of(TryOptions)["lengths"].help.endswith(" Few.")
-    assert list_words(("x", "jax_models.model.mask:MASKS")) == ("x", *MASKS)
+    assert list_words(("x", MASKS)) == ("x", *MASKS)
 
 
 def test_flag_values_are_seen_by_the_mechanism_and_the_entry_point_alone():
@@ -227,6 +227,6 @@ def test_every_count_declares_its_range_and_every_number_is_of_ascii_digits(comm
     "parser", [CountParser(1, 99), NumberParser(), LengthsParser()]
 )
 def test_digits_of_other_scripts_and_underscores_are_no_numbers(parser, text):
-    with pytest.raises(ValueError, match="number"):
+    with pytest.raises(ValueError, match=r"number|an integer"):
         parser.parse(text)
     assert parser.parse("16") in (16, (16,))

@@ -8,9 +8,9 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.cli.main import COMMANDS
+from bounds.cli.shared.groups import has_attention
 from bounds.cli.shared.runner import record_head
 from bounds.cli.shared.subject import (
-    has_attention,
     model_sha256,
     read_method,
     read_subject,

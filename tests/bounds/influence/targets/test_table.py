@@ -13,7 +13,7 @@ from jaxtyping import Array
 import bounds
 import jax_models as jm
 from benchmarks import reference
-from bounds.cli.shared.target import parse_target
+from bounds.cli.shared.groups import parse_target
 from bounds.influence import (
     TARGETS,
     LogProbability,
