@@ -80,10 +80,7 @@ def _report(rows: list[dict[str, Any]], depth: int) -> str:
         "constants begin to fall."
     )
 
-    def show(_: str, value: float | int) -> str:
-        return str(value) if isinstance(value, int) else f"{value:.5g}"
-
-    table = ruled(column_table(rows, TABLE, show))
+    table = ruled(column_table(rows, TABLE, ".5g"))
     intro, *notes = (textwrap.fill(text, WIDTH) for text in (intro, *_notes(rows)))
     return "\n".join(["", intro, *table, *notes])
 

@@ -126,7 +126,7 @@ def _export(options: EntropyOptions, rows: list[dict[str, Any]]) -> Exports:
         "rows": [{name: row.get(name) for name in COLUMNS} for row in rows],
     }
     columns = zip(COLUMNS[:10], COLUMNS[:10], strict=True)
-    table = column_table(rows, columns, lambda _, value: f"{value:.6g}")
+    table = column_table(rows, columns, ".6g")
     last, said = rows[-1], []
     floors = "the floors are those of a model in which one symbol has no influence"
     if options.language not in OF_THEOREMS:

@@ -112,8 +112,7 @@ def plan(options: SensitivityOptions) -> Work:
         if options.form == "real":
             counted = "1/4 of the sum of squared changes"
         heading = f"Average sensitivity over uniform inputs of n tokens: {counted}."
-        show = lambda _, x: f"{x:.4g}" if isinstance(x, float) else str(x)
-        table = ruled(column_table(rows, SHOWN, show))
+        table = ruled(column_table(rows, SHOWN, ".4g"))
         report = "\n".join(["", heading, *table, curve.finding, ""])
         return Exports(record, report, COLUMNS, rows, curve.plot)
 

@@ -81,12 +81,6 @@ SHOWN = (
 )
 
 
-def _show(_: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
 def plan(options: SimulateOptions) -> Work:
     """Work that simulates the model at every length."""
     lengths = options.lengths
@@ -138,7 +132,7 @@ def _export(subject: Subject, rows: list[dict[str, Any]]) -> Exports:
         "Softmax at a temperature in place of hard attention, by length n (tokens): "
         "certified over\nexact reals for the inputs considered; the error was measured."
     )
-    table = ruled(column_table(rows, SHOWN, _show))
+    table = ruled(column_table(rows, SHOWN, ".3g"))
     lines = (f"n = {', '.join(lengths)}: {note}" for note, lengths in notes.items())
     report = "\n".join(["", title, *table, *lines, ""])
     figure = SimulationCurve(Table(tuple(rows))).plot

@@ -10,16 +10,13 @@ as they are done: the same command continues where it stopped.
     --model=model.safetensors --length=1000 --out=results/mine
 """
 
-import dataclasses
 import functools
 from functools import partial
 from typing import Any
 
 import jax_models as jm
-from bounds.all_inputs import Supremum
 from bounds.all_inputs.supremum import (
     BUDGET,
-    InputPlan,
     choose_plan,
     conclude,
     describe_supremum,
@@ -35,7 +32,6 @@ from bounds.cli.shared.subject import name_model, refuse_sampling, weighted_mode
 from bounds.curves.measurement import tokens_sha256
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows
-from jax_models.run.evaluate import TieRule
 
 
 class SupremumOptions(Weighted, Model, Read, Ties, Stored):
@@ -48,9 +44,8 @@ class SupremumOptions(Weighted, Model, Read, Ties, Stored):
     position: str = again(Shape, "position", "none")
 
 
-# Of the record, by the name of the result's attribute.
-_FIELDS = (x.name for x in dataclasses.fields(Supremum))
-FIELDS = (*(x for x in _FIELDS if x not in ("length", "ties")), "rtol_exact")
+# Attributes of the result that stand in the record under other names.
+RENAMED = ("length", "ties")
 
 
 def plan(options: SupremumOptions) -> Work:
@@ -88,11 +83,21 @@ def plan(options: SupremumOptions) -> Work:
     ]
 
     def finish(store: ResultStore) -> Exports:
-        best = _conclude(store, way, cells, key["ties"])
+        blocks = list(map(read_found, found_rows(store, cells)))
+        merged = functools.reduce(Found.merge, blocks) if blocks else None
+        seconds = sum(store.seconds(cell.config) for cell in cells)
+        try:
+            best = conclude(way, merged, key["ties"], seconds)
+        except RuntimeError as error:  # it is told: no block of a stranger is trusted
+            raise jm.InputError(
+                f"{store.path}: a row of the store is damaged ({error}); run its command "
+                "with --fresh to compute it again, or choose another --out"
+            ) from error
         ambiguous = best.ties is not None and best.ties.ambiguous
         record = {
             "n": best.length,
-            **{name: getattr(best, name) for name in FIELDS},
+            **{x: y for x, y in vars(best).items() if x not in RENAMED},
+            "rtol_exact": best.rtol_exact,
             "exact": best.exact,
             **named,
             "tokens_sha256": tokens_sha256(best.tokens),
@@ -103,19 +108,3 @@ def plan(options: SupremumOptions) -> Work:
 
     opening = f"supremum: {way.description}, in {way.num_blocks} blocks"
     return Work(finish, cells, opening, unit="blocks", is_whole=True, are_alike=True)
-
-
-def _conclude(
-    store: ResultStore, way: InputPlan, cells: list[Cell], ties: TieRule
-) -> Supremum:
-    blocks = list(map(read_found, found_rows(store, cells)))
-    found = functools.reduce(Found.merge, blocks) if blocks else None
-    seconds = sum(store.seconds(cell.config) for cell in cells)
-    try:
-        return conclude(way, found, ties, seconds)
-    except RuntimeError as error:  # it is told, and no block of a stranger is trusted
-        raise jm.InputError(
-            f"{store.path}: a row of the store is damaged "
-            f"({error}); run its command with --fresh to compute it again, or choose "
-            "another --out"
-        ) from error

@@ -204,9 +204,8 @@ def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
         "meaning": "means over sampled sequences",
         "losses": losses,
     }
-    show = lambda key, value: str(value) if key == "n" else f"{value:.5f}"
     title = f"Cross-entropy after {len(found.losses)} steps, nats per symbol:"
-    lines = "\n".join(["", title, *column_table(losses, SHOWN, show)])
+    lines = "\n".join(["", title, *column_table(losses, SHOWN, ".5f")])
     level = levels[training.length]
     return model_exports(
         found.network,

@@ -1,7 +1,7 @@
 """Text of temperatures and enclosures in flags, labels and tables, and tables of text."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
@@ -135,17 +135,30 @@ def _grammar(text: str) -> str:
 
 def column_table(
     rows: Iterable[Mapping[str, Any]],
-    columns: Iterable[tuple[str, str]],
-    show: Callable[[str, Any], str],
+    columns: Iterable[Sequence[str]],
+    spec: str,
 ) -> list[str]:
-    """Lines of a text table of `rows`, from (header, key) pairs, without empty columns."""
+    """Lines of a text table of `rows`, without empty columns, floats in the format `spec`.
+
+    A column is a header and a key, and a format of its own behind them if it has one.
+    """
     rows = list(rows)
     shown = [c for c in columns if any(row.get(c[1]) is not None for row in rows)]
-    lines = [[header for header, _ in shown]]
+    lines = [[header for header, *_ in shown]]
     for row in rows:
-        cells = [(key, row.get(key)) for _, key in shown]
-        lines.append(["-" if x is None else show(key, x) for key, x in cells])
+        lines.append([_cell(row.get(key), *(own or [spec])) for _, key, *own in shown])
     return aligned(lines)
+
+
+def _cell(value: Any, spec: str) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return format(value, spec)
+    return str(value)
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -2,14 +2,13 @@
 
 import dataclasses
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
 import jax_models as jm
-from bounds.cli.shared.groups import Inputs, Model, Texts
+from bounds.cli.shared.groups import RECORDS, Inputs, Model, Texts
 from bounds.curves import inputs
 from jax_models import languages
 from jax_models.arguments import INPUT_BYTES, ascii_number, expect_file, read_file, show
@@ -17,7 +16,7 @@ from jax_models.constructions import PRESET_LANGUAGES
 from jax_models.run.evaluate import check_tokens
 
 # Flags of inputs of letters, of which none may be unknown.
-LETTERS = ("fasta", "smiles", "sequence")
+LETTERS = (*RECORDS, "sequence")
 
 
 def open_tokenizer(options: Inputs) -> jm.Tokenizer | None:
@@ -47,7 +46,7 @@ def _read_texts(name: str, value: str, tokenizer: jm.Tokenizer) -> inputs.GivenI
     elif name == "text":
         texts = {"": read_whole("text", value).removesuffix("\n")}
     else:
-        found = READERS[name](value, read_whole(name, value))
+        found = READERS[name](value)
         if not found:
             raise jm.InputError(
                 f"{value}: the file is empty; expected {EXPECTED[name]}"
@@ -65,7 +64,7 @@ def record_names(options: Texts) -> list[str]:
     """Names of the records of `--fasta`, or their numbers; [] without the flag."""
     if options.fasta is None:
         return []
-    found = _records(options.fasta, read_whole("fasta", options.fasta))
+    found = _records(options.fasta)
     return [name or str(at) for at, (name, _) in enumerate(found)]
 
 
@@ -78,10 +77,11 @@ def read_whole(name: str, path: str) -> str:
     return content.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _records(path: str, content: str) -> list[tuple[str, str]]:
+def _records(path: str) -> list[tuple[str, str]]:
     """Records of a FASTA file: pairs of a name, "" where there is none, and letters."""
     found: list[tuple[str, list[str]]] = []
-    for number, line in enumerate(map(str.strip, content.splitlines()), 1):
+    lines = read_whole("fasta", path).splitlines()
+    for number, line in enumerate(map(str.strip, lines), 1):
         if line.startswith(">"):
             name, *_ = [*line[1:].split(), ""]
             found.append((name, []))
@@ -94,17 +94,14 @@ def _records(path: str, content: str) -> list[tuple[str, str]]:
     return [(name, "".join(lines)) for name, lines in found]
 
 
-def _molecules(path: str, content: str) -> list[tuple[str, str]]:
+def _molecules(path: str) -> list[tuple[str, str]]:
     """Molecules of a SMILES file: pairs of a name, "" where there is none, and SMILES."""
-    del path
-    lines = [[*line.split(), ""] for line in content.splitlines() if line.strip()]
-    return [(name, molecule) for molecule, name, *_ in lines]
+    lines = read_whole("smiles", path).splitlines()
+    words = ([*line.split(), ""] for line in lines if line.strip())
+    return [(name, molecule) for molecule, name, *_ in words]
 
 
-READERS: dict[str, Callable[[str, str], list[tuple[str, str]]]] = {
-    "fasta": _records,
-    "smiles": _molecules,
-}
+READERS = {"fasta": _records, "smiles": _molecules}
 NOUNS = {"fasta": "record", "smiles": "molecule"}
 EXPECTED = {
     "fasta": "records, each a line with > and its name, and lines of letters",

@@ -19,7 +19,7 @@ import jax
 from jax.extend import backend
 
 from bounds.cli.main import one_line
-from bounds.cli.shared.groups import Platform
+from bounds.cli.shared.groups import RECORDS, Platform
 from bounds.cli.shared.input_source import READERS, read_tokens, read_whole
 from jax_models.errors import InputError
 from jax_models.run.compiler import SAFE_ROWS, avoid_miscompilation, lacks_option
@@ -152,7 +152,7 @@ def mend(folder: Path) -> None:
 
 
 LENGTH_FLAGS = ("length", "lengths")
-FILE_FLAGS = ("tokens", "text", *READERS)
+FILE_FLAGS = ("tokens", "text", *RECORDS)
 
 
 def avoid_miscompiling(options: object) -> None:
@@ -184,6 +184,5 @@ def _lengths_in(name: str, path: str) -> Iterable[int]:
     """Upper bounds on the number of tokens of each input of a file, given by flag `name`."""
     if name == "tokens":
         return map(len, read_tokens(path))
-    content = read_whole(name, path)
-    texts = [("", content)] if name == "text" else READERS[name](path, content)
+    texts = [("", read_whole(name, path))] if name == "text" else READERS[name](path)
     return (len(text.encode()) for _, text in texts)

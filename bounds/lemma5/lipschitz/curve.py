@@ -273,7 +273,9 @@ def lipschitz_report(curve: LipschitzCurve) -> str:
     ]
     notes = dict.fromkeys(note for row in curve for note in row["notes"])
     heading = _heading([header for header, _ in bounds])
-    table = ruled(column_table(curve, [*COLUMNS, *bounds], _show))
+    # A certificate may equal what it bounds, so that its looseness rounds to -0.
+    loose = ((*bound, "z.2f") for bound in bounds)
+    table = ruled(column_table(curve, [*COLUMNS, *loose], ".4g"))
     return "\n".join(["", *heading, *table, finding(curve), *notes])
 
 
@@ -326,9 +328,3 @@ def _nearest(curve: LipschitzCurve) -> str:
     if worst != best:
         text += f", {worst} {found[worst]:.1f}"
     return text + "."
-
-
-def _show(key: str, value: Any) -> str:
-    if key.startswith("looseness_"):
-        return f"{value:z.2f}"  # a certificate may equal what it bounds
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
