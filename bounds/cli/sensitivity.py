@@ -15,19 +15,7 @@ import dataclasses
 from typing import Any
 
 from bounds import sensitivity
-from bounds.cli.shared.groups import (
-    GRAMMAR,
-    Figure,
-    Lengths,
-    Memory,
-    Model,
-    Query,
-    Stored,
-    Ties,
-    Weighted,
-    check_grammar,
-    parse_target,
-)
+from bounds.cli.shared import groups
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import name_model, refuse_sampling, weighted_model
@@ -39,10 +27,19 @@ from bounds.numbers.notation import column_table, parse_bytes, ruled
 from jax_models.model.transformer import encode_positions
 
 
-class SensitivityOptions(Lengths, Weighted, Model, Query, Ties, Memory, Stored, Figure):
+class SensitivityOptions(
+    groups.Lengths,
+    groups.Weighted,
+    groups.Model,
+    groups.Query,
+    groups.Ties,
+    groups.Memory,
+    groups.Stored,
+    groups.Figure,
+):
     """Options of the command."""
 
-    lengths: tuple[int, ...] = again(Lengths, "lengths", "4:1024:9")
+    lengths: tuple[int, ...] = again(groups.Lengths, "lengths", "4:1024:9")
     form: str = option(
         "sign",
         "What is counted: sign counts positions, real is 1/4 of the sum of squared "
@@ -51,9 +48,9 @@ class SensitivityOptions(Lengths, Weighted, Model, Query, Ties, Memory, Stored, 
     )
     target: str | None = option(
         None,
-        f"The number whose sign is watched: {GRAMMAR}, of one "
+        f"The number whose sign is watched: {groups.GRAMMAR}, of one "
         "entry; by default the model's decision.",
-        check=check_grammar,
+        check=groups.check_grammar,
     )
     num_inputs: int = option(
         32, "Sampled inputs at each length with more than 2^16 inputs.", least=2
@@ -81,7 +78,7 @@ def plan(options: SensitivityOptions) -> Work:
     if options.target is None:
         sensitivity.decision_of(model)
     else:
-        target = parse_target(
+        target = groups.parse_target(
             options.target, lambda name: number_symbol(name, None, "--target")
         )
     source = sampled_inputs(model, "random", options.num_inputs, options.seed)

@@ -26,7 +26,6 @@ from bounds.curves.measurement import Subject
 from bounds.numbers.notation import column_table, parse_temperature, ruled
 from bounds.simulation.compute import BUDGET, COLUMNS, SimulationCurve, simulate
 from bounds.simulation.paper_shape import check_simulable
-from bounds.simulation.result import Simulation
 from bounds.store.table import Table
 from jax_models.format.pieces import decode_temperature
 

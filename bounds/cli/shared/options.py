@@ -180,8 +180,8 @@ class Declared:
     help: str = ""  # `{words}` in it is replaced
     allowed: tuple[Any, ...] = ()  # each a word or a collection of words
     check: Callable[[str], Any] | None = None  # raises ValueError for other text
-    least: float | None = None
-    most: float | None = None
+    least: Any = None
+    most: Any = None
     parser: flags.ArgumentParser | None = None
     repeated: bool = False  # may be given several times
     key: bool = True  # part of the key of a stored result
@@ -208,12 +208,11 @@ class Declared:
             return self.parser
         if self.hint is bool:
             return flags.BooleanParser()
-        least: Any = self.least
-        most: Any = self.most
         if self.hint is int:
-            return CountParser(least, MAX_COUNT if most is None else most)
+            most = MAX_COUNT if self.most is None else self.most
+            return CountParser(self.least, most)
         if self.hint is float:
-            return NumberParser(least, most)
+            return NumberParser(self.least, self.most)
         if get_origin(self.hint) is tuple:
             return ListParser(self.words, self.check)
         if self.words and self.file:
