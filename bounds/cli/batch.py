@@ -74,17 +74,15 @@ MAIN_RESULTS = {
     },
 }
 BATCHED = tuple(MAIN_RESULTS)
-# The columns of a sweep's rows beside a command's `COLUMNS`: of all commands, and of some.
-COLUMNS = "status message cell_seconds cell_key n kind weighting model_sha256"
+# The columns of numbers in a sweep's rows beside a command's `COLUMNS`: axes of a figure.
 FURTHER = {
     "curve": "log10_corrected log10_printed log10_half_weight supremum certified estimate "
     "block_substitutions block_rows",
-    "influence": "query max max_lower max_upper method reason evaluated uncertified decided "
-    "block_substitutions block_rows exact rounding ambiguous tokens_sha256 measured_error",
-    "scan": "rows shape substitutions max value lower upper position symbol row record "
-    "target target_symbol rounding method reason measured_error ambiguous tokens_sha256",
+    "influence": "query max max_lower max_upper evaluated uncertified decided "
+    "block_substitutions block_rows",
+    "scan": "rows substitutions max value lower upper position symbol row target_symbol",
     "lipschitz": "log10_* looseness_*",
-    "restrict": "free given_free mode log2_misclassified language verified",
+    "restrict": "free given_free log2_misclassified",
 }
 # Flags that choose among data of one form.
 DATA_FLAGS = ("seed", "input")
@@ -400,24 +398,23 @@ def plan(options: BatchOptions) -> Work | None:
 
 
 def is_of_rows(command: str, name: str) -> bool:
-    """True if rows of a sweep of `command` may have a column `name`."""
+    """True if rows of a sweep of `command` may have numbers in a column `name`."""
     own = getattr(COMMANDS[command].load(), "COLUMNS", ())
-    known = (*own, *f"{COLUMNS} {FURTHER.get(command, '')}".split())
+    known = (*own, "n", "cell_seconds", *FURTHER.get(command, "").split())
     return any(fnmatch.fnmatchcase(name, one) for one in known)
 
 
 def _check_axes(specification: Specification, x: str | None, y: str | None) -> None:
     """Refuses an `x` or `y` that no row of the sweep can have, before any cell runs."""
-    swept = tuple(specification.sweep)
-    own = (*swept, *(f"{SWEPT}{name}" for name in swept))
+    command, swept = specification.command, tuple(specification.sweep)
+    own = (None, *swept, *(f"{SWEPT}{name}" for name in swept))
     for flag, name in (("x", x), ("y", y)):
-        if name is None or name in own or is_of_rows(specification.command, name):
-            continue
-        offered = ", ".join((*swept, *MAIN_RESULTS[specification.command]))
-        raise InputError(
-            f"--{flag}={name}: no swept flag, and no column of the results of "
-            f"{specification.command}; expected one, as in {offered}"
-        )
+        if name not in own and not is_of_rows(command, str(name)):
+            raise InputError(
+                f"--{flag}={name}: no swept flag, and no column of numbers in the results "
+                f"of {command}; expected one, as in "
+                f"{', '.join((*swept, *MAIN_RESULTS[command]))}"
+            )
 
 
 # Of a longer plan the first cells and the last are told.
