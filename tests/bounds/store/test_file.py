@@ -79,6 +79,11 @@ def test_a_program_that_holds_the_file_is_named_as_the_reason(filled):
         assert len(store.table()) == 4
 
 
+def test_an_error_of_the_program_while_a_lock_is_held_is_no_damage(path):
+    with pytest.raises(ValueError, match="its own"), store_file.lock(path, 0.1):
+        raise ValueError("its own")
+
+
 def test_an_empty_file_is_a_store_without_rows(path):
     path.touch()
     assert len(read_store(path)) == 0
