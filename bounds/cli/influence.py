@@ -10,28 +10,23 @@ so: the same command continues where it stopped.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bounds.cli.influence_parts import AskedInfluence, FoundInfluence, InfluenceParts
-from bounds.cli.parts import InParts, error_columns
+from bounds.cli.in_parts import Joined, work_in_parts
+from bounds.cli.parts import Asked, read_asked
 from bounds.cli.shared.groups import Figure, Incremental, Method, OneInput, Query
-from bounds.cli.shared.input_source import open_tokenizer
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Rows, Work
-from bounds.cli.shared.subject import read_one
-from bounds.cli.shared.target import read_substitutes, unit_of
 from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.inputs import influence_figure, sequence_figure
-from bounds.influence import Screened
+from bounds.influence import Influence, Screened
+from bounds.influence.choice import SCREENS
 from bounds.influence.methods.proposed import Cheap
-from bounds.influence.result import MeasuredError, said_of
+from bounds.influence.result import said_of
 from bounds.influence.table.lines import SYMBOL_NAMES
-from bounds.influence.targets.table import TARGETS, as_value
+from bounds.influence.targets.table import TARGETS
 from bounds.numbers.kind import RTOL_EXACT, kind_of_ends
 from bounds.numbers.notation import enclosure_label
 from bounds.rounding.ranked import MARGIN
@@ -79,7 +74,7 @@ class InfluenceOptions(OneInput, Query, Method, Incremental, Figure):
 COLUMNS = ("position", "symbol", "lower", "upper", "kind")
 # Columns on the largest influence.
 SUMMARY = (
-    *("max", "max_lower", "max_upper", "position", "symbol", "method", "reason"),
+    *("max", "max_lower", "max_upper", "position", "symbol"),
     *("evaluated", "uncertified", "decided"),
 )
 
@@ -87,90 +82,63 @@ SUMMARY = (
 def plan(options: InfluenceOptions) -> Work:
     """Work that computes the influences of all substitutions, in parts of positions."""
 
-    def row(found: FoundInfluence) -> dict[str, Any]:
-        left_out = ("levels", "hypotheses", "rtol_exact", "seconds", *SYMBOL_NAMES)
-        return {x: y for x, y in _record(found).items() if x not in left_out}
+    def ask() -> list[Asked]:
+        asked = read_asked(options)
+        return [dataclasses.replace(asked, include_query=options.include_query)]
 
-    return InParts(
-        ask=lambda: [_ask(options)],
-        plan=InfluenceParts.plan,
-        export=lambda found: _export(options, *found),
-        row=row,
-    ).work(options)
+    export = lambda found: _export(*found)
+    return work_in_parts(options, ask=ask, export=export, row=describe)
 
 
-def _ask(options: InfluenceOptions) -> AskedInfluence:
-    prepare_jax(options)
-    subject = read_one(options)
-    (tokens,) = subject.inputs.values()
-    length = tokens.size
-    question = subject.question
-    question = dataclasses.replace(question, query=question.query % length)
-    tokenizer = open_tokenizer(options)
-    symbols = read_substitutes(options, subject.model, tokenizer, length)
-    if symbols is not None:  # a set: its order must not change the store's key
-        symbols = np.sort(symbols, axis=-1)
-    return AskedInfluence(
-        subject=dataclasses.replace(subject, question=question),
-        include_query=options.include_query,
-        folder=Path(options.out),
-        tokenizer=tokenizer,
-        symbols=symbols,
-        rounding=options.rounding,
-    )
-
-
-def _record(found: FoundInfluence) -> dict[str, Any]:
-    """Entries of `influence.json` on the largest influence."""
-    asked, result = found.asked, found.result
+def describe(found: Joined) -> dict[str, Any]:
+    """Columns on the largest influence."""
+    result = found.result
     return {
-        "n": len(asked.tokens),
-        "query": asked.subject.question.query,
+        "query": result.query,
         **{name: getattr(result, name) for name in SUMMARY},
         **block_columns(result.block),
         "exact": result.exact,
-        "kind": result.kind,
-        "rounding": result.rounding,
-        "hypotheses": list(result.hypotheses),
-        "levels": [dataclasses.asdict(level) for level in result.levels],
-        "ambiguous": found.ambiguous > 0,
-        **asked.names(result.position, result.symbol),
-        "model_sha256": asked.subject.model_sha256,  # before the weighting
-        **asked.hashes,
-        **error_columns(result.measured_error),
-        "rtol_exact": RTOL_EXACT,
-        "seconds": found.seconds,
+        **found.columns,
     }
 
 
-def _export(options: InfluenceOptions, found: FoundInfluence) -> Exports:
-    asked, record, rows = found.asked, _record(found), _rows(found)
-    columns = COLUMNS if asked.tokenizer is None else (*COLUMNS, *SYMBOL_NAMES)
+def _export(found: Joined) -> Exports:
+    """Record, report, rows and figure."""
+    asked, result, record = found.asked, found.result, describe(found)
+    tokenizer, rows = asked.tokenizer, _rows(found)
+    columns = COLUMNS if tokenizer is None else (*COLUMNS, *SYMBOL_NAMES)
+    screens = result.method in SCREENS
 
     def figure() -> Any:
         largest: dict[int, tuple[float, int]] = {}
         for row in rows:
-            value = enclosed_value(row["lower"], row["upper"], asked.screens)
+            value = enclosed_value(row["lower"], row["upper"], screens)
             position, symbol = row["position"], row["symbol"]
             if value > largest.get(position, (-1.0, 0))[0]:
                 largest[position] = value, symbol
         influences = {position: value for position, (value, _) in largest.items()}
-        what = "upper bound on the influence" if asked.screens else "largest influence"
-        what += "" if record["exact"] else f", {record['kind']}"
-        quantity = f"{what} ({unit_of(options.target)})"
-        query = None if asked.watches_all else record["query"]
-        if asked.tokenizer is None:
+        what = "upper bound on the influence" if screens else "largest influence"
+        what += "" if result.exact else f", {result.kind}"
+        quantity = f"{what} ({asked.target.label})"
+        query = None if asked.target.is_joint else result.query
+        if tokenizer is None:
             return influence_figure(influences, quantity, query)
-        names = [asked.tokenizer.name(int(token)) for token in asked.tokens]
-        best = [asked.tokenizer.name(symbol) for _, symbol in largest.values()]
+        names = [tokenizer.name(int(token)) for token in asked.tokens]
+        best = [tokenizer.name(symbol) for _, symbol in largest.values()]
         return sequence_figure(influences, names, best, quantity, query)
 
-    report = influence_finding(asked, record, found.result.measured_error)
-    ties = int(record["ambiguous"])
-    return Exports(record, report, columns, rows, figure, ties=ties)
+    record |= {
+        "hypotheses": list(result.hypotheses),
+        "rtol_exact": RTOL_EXACT,
+        "seconds": found.seconds,
+        "levels": list(map(dataclasses.asdict, result.levels)),
+        **asked.names(result.position, result.symbol),
+    }
+    report = influence_finding(asked, result)
+    return Exports(record, report, columns, rows, figure, ties=int(found.ambiguous > 0))
 
 
-def _rows(found: FoundInfluence) -> Rows:
+def _rows(found: Joined) -> Rows:
     """Rows of the substitutions found, by position, then symbol."""
     result, asked = found.result, found.asked
     if result.lower is not None:
@@ -190,44 +158,37 @@ def _rows(found: FoundInfluence) -> Rows:
     return rows
 
 
-def influence_finding(
-    asked: AskedInfluence, record: Mapping[str, Any], error: MeasuredError | None
-) -> str:
+def influence_finding(asked: Asked, result: Influence) -> str:
     """Sentence or two on the largest influence."""
-    if record["position"] is None:
-        return f"n = {record['n']}: nothing can be substituted."
-    old = new = at = ""
-    if asked.tokenizer is not None:
-        old, new = f" ({record['wild_type']})", f" ({record['symbol_name']})"
-        at = f" ({asked.tokenizer.name(int(asked.tokens[record['query']]))})"
-    where = f"at position {record['position']}{old}, symbol {record['symbol']}{new}"
-    output = as_value(asked.subject.question.target).noun
-    if not asked.watches_all:
-        output += f" at position {record['query']}{at}"
-    ends = [record[name] for name in ("max", "max_lower", "max_upper")]
-    maximum = f"{enclosure_label(*ends)}, {record['kind']} by {record['method']}"
-    decided = record["decided"]
-    if decided is not None and record["kind"] == "estimated":
-        left = f"{record['uncertified']} others are estimated in {asked.cheap}"
+    begun = f"n = {len(asked.tokens)}"
+    if result.position is None:
+        return f"{begun}: nothing can be substituted."
+    where, output = asked.place(result.position, result.symbol), asked.target.noun
+    if not asked.target.is_joint:
+        output += f" {asked.place(result.query)}"
+    maximum = enclosure_label(result.max, result.max_lower, result.max_upper)
+    method, decided, error = result.method, result.decided, result.measured_error
+    cheap = getattr(asked.subject.question.method, "precision", None)
+    if result.estimated and decided is not None:
         return (
-            f"n = {record['n']}: the largest influence of {decided} decided in float64 is "
-            f"{enclosure_label(*ends)}, by {record['method']}, {where}, on {output}. The "
-            f"{left}, and below it by {MARGIN} times the largest error of the estimates "
-            f"decided{said_of(error)}."
+            f"{begun}: the largest influence of {decided} decided in float64 is "
+            f"{maximum}, by {method}, {where}, on {output}. The {result.uncertified} "
+            f"others are estimated in {cheap}, and below it by {MARGIN} times the "
+            f"largest error of the estimates decided{said_of(error)}."
         )
+    maximum += f", {result.kind} by {method}"
     if decided is not None:
-        maximum += f" ({decided} decided in float64 after {asked.cheap or 'float32'})"
-    if decided is None and record["kind"] == "estimated":
-        maximum = f"{record['max']:.6g}, estimated by {record['method']}"
-    if record["uncertified"]:
+        maximum += f" ({decided} decided in float64 after {cheap})"
+    elif result.estimated:
+        maximum = f"{result.max:.6g}, estimated by {method}"
+    if result.uncertified:
         return (
-            f"n = {record['n']}: the maximum influence lies between "
-            f"{record['max_lower']:.6g} and {record['max_upper']:.6g}; "
-            f"{record['uncertified']} substitutions are not known to be below the "
-            f"largest that was evaluated ({record['max']:.6g}, {where}, on {output}). "
-            "A larger --budget narrows it, and --budget=0 closes it."
+            f"{begun}: the maximum influence lies between {result.max_lower:.6g} and "
+            f"{result.max_upper:.6g}; {result.uncertified} substitutions are not known to "
+            f"be below the largest that was evaluated ({result.max:.6g}, {where}, on "
+            f"{output}). A larger --budget narrows it, and --budget=0 closes it."
         )
     return (
-        f"n = {record['n']}: the maximum influence is {maximum}, {where}, on "
+        f"{begun}: the maximum influence is {maximum}, {where}, on "
         f"{output}{said_of(error)}."
     )

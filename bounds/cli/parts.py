@@ -1,21 +1,18 @@
-"""Work on one input in parts of positions, on many devices, for `influence` and `scan`.
+"""Work on one input in parts of positions, for `influence` and `scan`.
 
-A part is a cell of the store. One that may be cut is computed in pieces of some seconds,
-each saved at once: a run that is stopped loses one piece. A piece's size follows from the
-seconds of the piece before; no value or key depends on it. Of several processes the
-leading one saves. A moved run repeats a computation with inputs moved by some roundings,
-to find radii.
+A part is computed and saved at once, so that a run that is stopped loses one. Parts of
+scans have a fixed size; those of influences take some seconds each, by the seconds of
+the part before, and no value or key depends on their size. A screen encloses influences
+between bounds and evaluates some exactly; a proposal computes all in a cheap float type
+first. Both have one part.
 """
 
-import abc
-import base64
 import dataclasses
+import functools
 import math
-import time
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -23,90 +20,91 @@ from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
 import jax_models as jm
-from bounds.cli.shared.devices import ALONE, Devices, explained_loss, open_devices
+from bounds.cli.part_records import (
+    Record,
+    error_columns,
+    join_arrays,
+    read_error,
+    read_found,
+    record_arrays,
+    record_found,
+)
 from bounds.cli.shared.groups import OneInput
+from bounds.cli.shared.input_source import open_tokenizer
+from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.progress import Progress
-from bounds.cli.shared.runner import Exports, Rows, Work, quiet_ties
-from bounds.curves.measurement import Subject, tokens_sha256
-from bounds.influence import InfluenceRequest, Screened
-from bounds.influence.choice import Choice
-from bounds.influence.find import top_moves, top_rows
-from bounds.influence.method import Done, Rounding
-from bounds.influence.result import Found, MeasuredError
+from bounds.cli.shared.subject import read_one
+from bounds.cli.shared.target import read_substitutes, special_symbols, target_key
+from bounds.curves.measurement import Subject, block_columns, tokens_sha256
+from bounds.influence import InfluenceRequest, Proposed, Run, Screened
+from bounds.influence.answer import proposal_reason, settle
+from bounds.influence.build import TableOptions
+from bounds.influence.checkpoint import checkpoint_name
+from bounds.influence.choice import Choice, choose_method
+from bounds.influence.find import (
+    compare,
+    find,
+    has_top,
+    run_tables,
+    top_moves,
+    top_rows,
+)
+from bounds.influence.method import Done, Method, Rounding, Screen
+from bounds.influence.methods.exhaustive import Exhaustive
+from bounds.influence.methods.incremental import is_sparse
+from bounds.influence.methods.lumped import Lumped
+from bounds.influence.moved import magnitude_of
+from bounds.influence.result import judge_ties
+from bounds.influence.rounding import choose_rounding, runs_of
+from bounds.influence.table.layout import Layout
 from bounds.influence.table.lines import SYMBOL_NAMES
+from bounds.influence.table.reductions import Table, require_table
+from bounds.influence.targets.base import Target
+from bounds.influence.targets.table import as_value
+from bounds.recipes.question import Recipe
 from bounds.rounding.ranked import measure_error
-from bounds.store.results import ResultStore
-from bounds.store.sweep import Cell, obtain
+from bounds.store.output import sha256
+from bounds.store.sweep import Cell
 from bounds.version import __version__
 from jax_models.run.device_memory import bytes_label
 from jax_models.run.mesh import count_devices, first_says
 
-# Intended seconds of a piece.
+# Intended seconds of a part of influences.
 SECONDS = 10.0
-# The end of a piece within its part; a piece that reaches the part's end has none.
-REACHED = "reached"
-
-Record = Mapping[str, Any]  # of a part or a piece
-Report = Callable[[int, int], None]  # of what is done, of all
-Result = TypeVar("Result")
-Of = TypeVar("Of", bound="Asked")
-ERROR = "measured_error"
-# Columns that every cell needs, for one that is no block of positions.
-_NO_BLOCK = {"position": None, "ambiguous": False, "uncertified": 0}
-
-
-def error_cell(last: Record, whole: InfluenceRequest) -> Cell:
-    """Cell that measures the error of half precision; `last` is the last part's key."""
-    config = {**last, "start": last["stop"], ERROR: True}
-
-    def compute() -> dict[str, Any]:
-        error = measure_error(whole)
-        return {**_NO_BLOCK, ERROR: error and dataclasses.asdict(error)}
-
-    return Cell(config, "measured error", compute)
-
-
-def read_error(found: Record) -> MeasuredError | None:
-    """Measured error in the record of `error_cell` or of a screen; None without one."""
-    error = found[ERROR]
-    return error and MeasuredError(**with_infinity(error))
-
-
-def with_infinity(numbers: Record) -> dict[str, Any]:
-    """Copy of a record in which infinity, which JSON lacks, replaces null."""
-    return {name: math.inf if x is None else x for name, x in numbers.items()}
-
-
-def error_columns(error: MeasuredError | None) -> dict[str, Any]:
-    """Column of a measured error, by name; {} if the error is None."""
-    return {} if error is None else {ERROR: dataclasses.asdict(error)}
-
-
-def pack(array: np.ndarray) -> str:
-    """Text of a float64 array: its bytes, compressed, in base64."""
-    content = np.ascontiguousarray(array, "<f8").tobytes()
-    return base64.b64encode(zlib.compress(content, 1)).decode()
-
-
-def unpack(text: str, *shape: int) -> np.ndarray:
-    """Array of a shape from the text that `pack` made; `ValueError` for other text."""
-    size = 8 * math.prod(shape)
-    try:  # limited to the array's size, since a damaged text may expand to any size
-        content = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
-    except zlib.error as error:
-        raise ValueError(str(error)) from error
-    return np.frombuffer(content, "<f8").reshape(shape)
+# Of records; parts whose records have another are computed again.
+FORMAT = 2
+# Substitutions beyond which only the largest influence of each position is kept.
+MAX_PAIRS = 2**18
+# The same for entries [n, V], since tables are formed of all symbols.
+MAX_TABLE = 2**24
+# The method's own blocks of a part of influences, at least: as many run at a time.
+UNDER_WAY = 2
+# Substitutions of such a part, at least, where a method sizes its blocks as it runs.
+SPARSE_PART = 64
+# Substitutions of a part of a scan, at least, and blocks of a method that works in blocks.
+PART, BLOCKS = 256, 2
+# Bytes of the table of such a part, at most, unless one position alone has more.
+PART_BYTES = 2**26
+# Bytes of a cell: three float64 and one flag. A number of the store is text,
+# four characters for three bytes where it cannot be compressed.
+ARRAYS, STORED = 25, 11
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Model and input of a command, and the symbols to substitute."""
+    """Model, input and options of `influence` or, with a table, of `scan`."""
 
     subject: Subject
-    tokenizer: jm.Tokenizer | None = None  # its special symbols are not replaced
+    folder: Path  # of the checkpoint of a screen or a proposal
+    tokenizer: jm.Tokenizer | None  # its special symbols are not replaced
     # Padded with -1; None is all.
-    symbols: Int[np.ndarray, "*tokens symbols"] | None = None
-    rounding: Rounding = "auto"  # results with radii
+    symbols: Int[np.ndarray, "*tokens symbols"] | None
+    positions: Sequence[int] | None  # those changed; None is all
+    rounding: Rounding  # results with radii
+    include_query: bool = False  # the query's own token is changed too
+    table: TableOptions | None = None  # as in `bounds.scan`
+    recipe: Recipe | None = None
+    record: str | None = None  # name of the input among several
 
     @property
     def tokens(self) -> Int[np.ndarray, "tokens"]:
@@ -119,15 +117,30 @@ class Asked:
         """Columns that identify the model and the input."""
         return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
 
-    def request_at(
-        self, positions: Sequence[int] | np.ndarray | None, **more: Any
-    ) -> InfluenceRequest:
-        """Request of some positions, None for all; `more` as in `build_request`."""
-        symbols = self.symbols
+    @property
+    def target(self) -> Target:
+        """Watched quantity of the output."""
+        return as_value(self.subject.question.target)
+
+    @property
+    def watched(self) -> str:
+        """Label of a recipe's values with their unit; else the target's name."""
+        return self.target.name if self.recipe is None else self.recipe.label
+
+    def request(self, mesh: Mesh | None = None) -> InfluenceRequest:
+        """Checked request about all positions."""
+        symbols, positions = self.symbols, self.positions
         if symbols is not None and symbols.ndim == 2 and positions is not None:
-            symbols = symbols[np.asarray(positions)]
-        given = {"symbols": symbols, "positions": positions, **more}
-        return self.subject.question.request(self.subject.model, self.tokens, **given)
+            symbols = symbols[np.asarray(positions, np.int64)]
+        return self.subject.question.request(
+            self.subject.model,
+            self.tokens,
+            mesh,
+            symbols=symbols,
+            positions=positions,
+            include_query=self.include_query,
+            table=self.table,
+        )
 
     def names(self, position: int | None, symbol: int | None) -> dict[str, Any]:
         """Columns of names of the token at a position and of the new symbol, if any."""
@@ -138,362 +151,373 @@ class Asked:
         both = (None if x is None else name(x) for x in (old, symbol))
         return dict(zip(SYMBOL_NAMES, both, strict=True))
 
+    def place(self, position: int, symbol: int | None = None) -> str:
+        """Words on a position and the symbol that is put in there, if any."""
+        names = self.names(position, symbol) or dict.fromkeys(SYMBOL_NAMES)
+        old, new = ("" if x is None else f" ({x})" for x in names.values())
+        words = f"at position {position}{old}"
+        return words if symbol is None else f"{words}, symbol {symbol}{new}"
 
-@dataclasses.dataclass(frozen=True)
-class Joined(Generic[Of, Result]):
-    """Result of all parts of one request, or of its one pass."""
 
-    asked: Of
-    result: Result
-    ambiguous: int  # parts that hang on an ambiguous tie
-    seconds: float = 0.0  # of all parts, in this run and before
+def read_asked(options: OneInput, first: Subject | None = None) -> Asked:
+    """Request that the flags describe; `first` is the subject of a file's first record."""
+    prepare_jax(options)
+    subject = read_one(options, first)
+    tokenizer = open_tokenizer(options)
+    (tokens,) = subject.inputs.values()
+    special = special_symbols(subject.model, tokenizer)
+    plain = np.flatnonzero(~np.isin(tokens, special)).tolist()
+    return Asked(
+        subject=subject,
+        folder=Path(options.out),
+        tokenizer=tokenizer,
+        symbols=read_substitutes(options, subject.model, tokenizer, tokens.size),
+        positions=plain if special else None,
+        rounding=options.rounding,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Parts(abc.ABC, Generic[Of, Result]):
+class Parts:
     """A request on one input, divided into parts of consecutive positions."""
 
-    asked: Of
+    asked: Asked
     whole: InfluenceRequest  # of all positions
     choice: Choice
     rounding: Done  # results with radii
-    positions: Int[np.ndarray, "positions"]
-    size: int  # positions of a part
-    key: Record  # everything that all parts depend on
-    mesh: Mesh | None = None  # devices that substitutions are shared out over
+    size: int  # positions of a part, at most
+    least: int  # and at least, if others are left
     progress: Progress | None = None  # counts positions as they are done
 
-    encloses: bool = False  # by a screen, which also counts what it leaves open
+    @classmethod
+    def plan(cls, asked: Asked, mesh: Mesh | None = None) -> Self:
+        """Chooses method, rounding and size of parts; refuses a map beyond the memory."""
+        whole = asked.request(mesh)
+        choice = choose_method(asked.subject.question.method, whole)
+        size, least = part_sizes(whole, choice)
+        return cls(
+            asked=asked,
+            whole=whole,
+            choice=choice,
+            rounding=choose_rounding(whole, choice.way, asked.rounding),
+            size=size,
+            least=least,
+        )
 
-    @abc.abstractmethod
+    @functools.cached_property
+    def positions(self) -> Int[np.ndarray, "positions"]:
+        """Positions that are divided, in the order of the table."""
+        layout = self.whole.layout
+        return np.arange(len(self.asked.tokens)) if layout is None else layout.positions
+
+    @property
+    def encloses(self) -> bool:
+        """True for a screen or a proposal, which also counts what it leaves open."""
+        return isinstance(self.choice.way, Screen)
+
+    @property
+    def is_map(self) -> bool:
+        """True if the result is made of the whole table at once."""
+        return self.whole.layout is not None and self.whole.layout.reduction.square
+
+    @property
+    def keeps_runs(self) -> bool:
+        """True if records hold the signed table of each run in place of values and moves."""
+        # A map is made of the table that --reduce=none writes, and shares its parts.
+        layout = self.whole.layout
+        return layout is not None and layout.reduction.by_target
+
+    @functools.cached_property
+    def key(self) -> Record:
+        """Everything that all parts depend on."""
+        asked, whole, way = self.asked, self.whole, self.choice.way
+        question, layout, table = asked.subject.question, whole.layout, asked.table
+        changed = whole.pairs.position, whole.pairs.symbol
+        more: dict[str, Any] = {}
+        if layout is not None and table is not None:
+            changed = layout.positions, layout.symbols
+            more = {
+                "target_symbols": table.target_symbols,
+                "reduce": "none" if self.is_map else table.reduce,
+                "diagonal": self.is_map or layout.keeps_diagonal,
+                **({} if layout.alone else {"rows": layout.rows.tolist()}),
+            }
+        if isinstance(way, Proposed):
+            more["propose"] = way.precision
+        if isinstance(way, Screened):
+            more |= {"rtol": way.rtol, "budget": way.budget}
+        positions, symbols = (np.ascontiguousarray(x, "<i8") for x in changed)
+        return {
+            "command": "influence" if table is None else "scan",
+            "version": __version__,
+            "format": FORMAT,
+            "dtype": asked.subject.model.dtype.name,
+            "seed": asked.subject.seed,
+            "method": way.name,
+            "precision": question.precision,
+            "rounding": self.rounding,
+            "ties": question.ties,
+            **asked.hashes,
+            "target": target_key(question.target),
+            "rows": "own" if whole.own else whole.query,
+            "positions_sha256": sha256(positions.tobytes()),
+            "symbols_sha256": sha256(symbols.tobytes()),
+            # Sizes change the last bits: results of other sizes are not continued. A
+            # limit that leaves the sizes as they are changes nothing.
+            **block_columns(self.choice.sizes),
+            **more,
+        }
+
     def request(self, start: int, stop: int) -> InfluenceRequest:
-        """Request of the positions [start, stop)."""
+        """Request of the positions [start, stop); of a map, of its table."""
+        whole = self.whole
+        if whole.layout is None:
+            ends = self.positions[[start, stop - 1]] + (0, 1)
+            return whole.only(slice(*np.searchsorted(whole.position, ends)))
+        part = whole.only(slice(start, stop))
+        if self.is_map and part.layout is not None:
+            return dataclasses.replace(part, layout=as_table(part.layout))
+        return part
 
-    @abc.abstractmethod
-    def find(self, cell: Record, request: InfluenceRequest, report: Report) -> Record:
-        """Record of a part, or of a piece of one; `cell` is the key."""
+    def stop(self, start: int, most: int) -> int:
+        """End of a part of about `most` positions."""
+        last = min(start + self.size, len(self.positions))
+        end = start + max(1, most // self.least) * self.least
+        return end if end + self.least <= last else last
 
-    @property
-    @abc.abstractmethod
-    def moves_top(self) -> bool:
-        """True if the largest results are recomputed with moved inputs at the end."""
+    def next_size(self, done: int, seconds: float) -> int:
+        """Number of positions of the next part, if `done` took so many seconds."""
+        return max(1, int(done * SECONDS / seconds))
 
-    @abc.abstractmethod
-    def values(self, found: Sequence[Record]) -> Float[np.ndarray, "rows *axes"]:
-        """Values of all parts, from their records in order."""
-
-    @abc.abstractmethod
-    def result(
-        self, found: Sequence[Record], top: Record | None, error: MeasuredError | None
-    ) -> Result:
-        """Result of the parts' records in order, with the moved runs `top` and the error."""
-
-    @abc.abstractmethod
-    def describe(self) -> list[str]:
-        """Lines of a dry run."""
-
-    def describe_setting(self, watched: str) -> list[str]:
-        """First lines of a dry run: version, devices, model, input and watched output."""
-        model, tokens = self.asked.subject.model, self.asked.tokens
-        return [
-            f"version {__version__}, jax {jax.__version__}, {count_devices(self.mesh)} of "
-            f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
-            f"model: {len(model.layers)} layers, d = {model.width}, V = {model.vocab_size}, "
-            f"{np.dtype(model.dtype).name}; n = {tokens.size}, {watched}",
-        ]
-
-    def requests(self) -> list[InfluenceRequest]:
-        """Requests of the parts that substitute anything."""
-        count = len(self.positions)
-        each = (self.request(x, min(x + self.size, count)) for x in self.starts)
-        return [request for request in each if len(request.pairs)]
-
-    def describe_work(
-        self, requests: Sequence[InfluenceRequest], division: str
-    ) -> list[str]:
-        """Lines of a dry run on method, radii, parts, cost, blocks and memory."""
-        way, counts = self.choice.way, [len(x.pairs) for x in requests]
-        passes, sizes = "some tens of forward passes, more where bounds are loose", None
-        if not isinstance(way, Screened):
-            passes = f"{sum(map(way.cost, requests)):.3g} forward passes"
-            sizes = self.choice.sizes
-        lines = [
-            f"method: {way.name} ({self.choice.reason})",
-            f"radii of rounding: {self.rounding}",
-            f"substitutions: {sum(counts)}, {division}",
-            f"estimated cost: {passes}",
-        ]
-        if sizes is None:
-            return [*lines, f"blocks: {way.name} has none that can be told ahead"]
-        tiles = "" if sizes.rows is None else f", rows in tiles of {sizes.rows}"
-        together = sizes.substitutions * count_devices(self.mesh)
-        blocks = sum(-(-one // together) for one in counts)
-        return [
-            *lines,
-            f"blocks: {blocks}, of at most {sizes.substitutions} substitutions on each "
-            f"device{tiles}",
-            f"memory: at most {bytes_label(sizes.held)} on each device",
-        ]
-
-    def least(self) -> int:
-        """Positions of the smallest piece of a part; `size` if parts are not cut."""
-        return self.size
-
-    def checkpoint(self, config: Record) -> Path | None:
-        """Checkpoint file of the part with this key; None without one."""
-        del config
-
-    def is_closed(self, found: Record) -> bool:
-        """True if a part's record is final, so that its checkpoint can go."""
-        return bool(found)
-
-    def note(self, found: Sequence[Record]) -> str:
-        """Words on the results in the records, for a line of progress."""
-        del found
-        return ""
-
-    @property
-    def starts(self) -> range:
-        """First position of each part."""
-        return range(0, len(self.positions), self.size)
-
-    def cells(self) -> list[Cell]:
-        """Cells of all parts, by position."""
-        return [self.cell(start) for start in self.starts]
-
-    def error_cells(self) -> list[Cell]:
-        """The cell that measures the error of half precision, or [] in full precision."""
-        if self.key.get("precision") is None:
-            return []
-        return [error_cell(self.cell(self.starts[-1]).config, self.whole)]
-
-    def cell(
-        self, start: int, most: int | None = None, earlier: Sequence[Record] = ()
-    ) -> Cell:
-        """Cell of the part from `start`, or of a piece of at most `most` positions."""
-        # The end of a piece stands in its result (`reached`), not in its key.
-        stop = min(start - start % self.size + self.size, len(self.positions))
-        config = {**self.key, "start": start, "stop": stop}
-        end = stop if most is None else min(start + most, stop)
-        label = self.label(start, end)
+    def cell(self, start: int, stop: int = 0, earlier: Sequence[Record] = ()) -> Cell:
+        """Cell of the part [start, stop); its key is the same for every end."""
 
         def compute() -> Record:
-            reported = 0
+            label, count, reported = self.label(start, stop), stop - start, 0
 
             def report(done: int, total: int) -> None:
                 nonlocal reported
-                if self.progress is None:
-                    return
-                if self.encloses and reported == end - start:  # it counts those left
+                now = count * done // total
+                if self.progress is None or (now == count and not self.encloses):
+                    return  # the last step is reported with a note
+                if reported == count:  # a screen counts anew what it leaves open
                     self.progress.recount(done, total)
-                    return
-                now = (end - start) * done // total
-                if now < end - start or self.encloses:  # the last has a note
+                else:
                     self.progress.advance(label, now - reported)
                     reported = now
 
-            found = self.find(config, self.request(start, end), report)
-            piece = {**found, **({} if end == stop else {REACHED: end})}
+            run = Run(checkpoint=self.checkpoint(config), progress=report)
+            found = {**self.find(self.request(start, stop), run, label), "stop": stop}
             if self.progress is not None:
-                self.progress.note(self.note([*earlier, piece]))
-                self.progress.advance(label, end - start - reported)
-            return piece
+                self.progress.note(self.note([*earlier, found]))
+                self.progress.advance(label, count - reported)
+            return found
 
-        return Cell(config, label, compute)
+        config = {**self.key, "start": start}
+        return Cell(config, f"positions from {start}", compute)
 
-    def piece(self, start: int, most: int, earlier: Sequence[Record] = ()) -> Cell:
-        """Cell of a piece of about `most` positions; the rest has at least `least()`."""
-        least = self.least()
-        stop = min(start - start % self.size + self.size, len(self.positions))
-        most = max(1, most // least) * least
-        cut = most if start + most + least <= stop else None
-        return self.cell(start, cut, earlier)
+    def find(self, request: InfluenceRequest, run: Run, label: str) -> dict[str, Any]:
+        """Record of a part; ambiguous ties raise or warn by the option `ties`."""
+        choice, way, largest = self.choice, self.choice.way, None
+        if self.keeps_runs and isinstance(way, Method):
+            runs = runs_of(self.rounding)
+            tables, last = run_tables(request, way, runs, run.progress)
+            ties, again = (None, 0) if last is None else (last.ties, last.again)
+            record = record_arrays(tables, magnitude_of(request, way))
+        else:
+            found = find(request, choice, self.rounding, run)
+            values, ties, again = found.values, found.ties, found.again
+            reason = choice.reason
+            if isinstance(way, Proposed) and values.size:
+                reason = proposal_reason(choice, found)
+            record = record_found(found, reason)
+            if request.layout is None and np.isfinite(values).any():
+                at = int(np.nanargmax(values))
+                largest = [float(values[at]), int(request.position[at])]
+        judge_ties(request.model, ties, label, self.asked.subject.question.ties)
+        ambiguous = ties is not None and ties.ambiguous
+        more = {"again": again, "ambiguous": ambiguous, "largest": largest}
+        return {**record, **more}
 
     def label(self, start: int, stop: int) -> str:
         """Words that name the positions from `start` to `stop` - 1."""
         return f"positions {self.positions[start]} to {self.positions[stop - 1]}"
 
-    def top(self, values: Float[np.ndarray, "rows *axes"] | None) -> Cell:
-        """Cell that computes the largest of all parts' `values` again, with moved inputs."""
+    def note(self, found: Sequence[Record]) -> str:
+        """Words on the largest influence in the records; "" without one."""
+        known = [one["largest"] for one in found if one["largest"] is not None]
+        if not known:
+            return ""
+        value, position = max(known, key=lambda one: one[0])
+        return f"largest so far {value:.6g} at position {position}"
+
+    def checkpoint(self, config: Record) -> Path | None:
+        """Checkpoint file of a screen or a proposal, named by its key; else None."""
+        if not self.encloses:
+            return None
+        # A screen that is to go further continues from the same file.
+        question = {k: v for k, v in config.items() if k not in ("rtol", "budget")}
+        what = "proposal" if "propose" in config else "screen"
+        return self.asked.folder / checkpoint_name(question, what)
+
+    def is_closed(self, found: Record) -> bool:
+        """True unless `Screened` left substitutions open, and may be continued."""
+        return not (isinstance(self.choice.way, Screened) and found["left"])
+
+    def last(self, values: Float[np.ndarray, "rows *axes"] | None) -> Cell | None:
+        """Cell of moved runs of the largest `values`, or of half precision's error."""
 
         # A process that does not lead has no values.
-        def compute() -> Record:
+        def move_top() -> Record:
             rows = np.zeros(0, np.int64)
             if values is not None:
                 rows = top_rows(self.whole, self.choice, values)
             rows = np.frombuffer(first_says(rows.tobytes()), np.int64)
             moves = top_moves(self.whole, self.choice, rows)
-            return {"rows": rows, "shape": moves.shape, "moves": pack(moves)}
+            return {"rows": rows, **record_arrays([moves], 0.0)}
 
-        count = len(self.positions)
-        config = {**self.key, "start": count, "stop": count, "part": "top"}
-        return Cell(config, "the largest again, moved", compute)
+        config = {**self.key, "start": len(self.positions)}
+        if has_top(self.whole, self.choice, self.rounding):
+            return Cell(config, "the largest again, moved", move_top)
+        if self.whole.precision is None:
+            return None
+        compute = lambda: error_columns(measure_error(self.whole))
+        return Cell(config, "measured error", compute)
 
+    def join(
+        self, arrays: list[np.ndarray], found: Sequence[Record], last: Record
+    ) -> Any:
+        """`Influence` or `Scan` of the joined arrays and records of all parts."""
+        whole, choice, layout = self.whole, self.choice, self.whole.layout
+        if self.is_map and layout is not None:
+            arrays = [make_map(layout, table) for table in arrays]
+        if self.keeps_runs:
+            arrays = list(compare(whole, arrays))
+        joined = read_found(arrays, found)
+        if "rows" in last:
+            (moves,) = join_arrays([last])
+            joined = joined.with_moves(np.asarray(last["rows"], np.int64), moves)
+        if self.encloses:
+            choice = dataclasses.replace(choice, reason=found[0]["reason"])
+        table = len(self.positions) * whole.model.vocab_size
+        few = len(whole.pairs) <= MAX_PAIRS and table <= MAX_TABLE
+        keep = "pairs" if few else "position_max"
+        result = settle(whole, choice, joined, self.rounding, "ignore", keep)
+        error = read_error(last) or result.measured_error
+        result = dataclasses.replace(result, measured_error=error)
+        recipe = self.asked.recipe
+        return result if recipe is None else recipe.finish(result)
 
-def add_top(found: Found, top: Record | None) -> Found:
-    """Values with the moved runs that the record of `Parts.top` holds, if it is not None."""
-    if top is None:
-        return found
-    return found.with_moves(
-        np.asarray(top["rows"], np.int64), unpack(top["moves"], *top["shape"])
-    )
+    def axes(self) -> dict[str, int]:
+        """Length of each axis of a scan's values that are written, by name."""
+        layout, recipe = self.whole.layout, self.asked.recipe
+        assert layout is not None
+        count, symbols = layout.cells.shape
+        if recipe is not None and recipe.num_scored is not None:
+            return {"position": count, "symbol": recipe.num_scored}
+        sizes = {"position": count, "symbol": symbols, "row": layout.rows.size}
+        return {axis: sizes.get(axis, layout.width) for axis in layout.axes}
 
+    def describe(self) -> list[str]:
+        """Lines of a dry run: setting, shape, method, parts, cost, blocks and sizes."""
+        asked, whole, layout = self.asked, self.whole, self.whole.layout
+        model, mesh, query = asked.subject.model, whole.mesh, f"query {whole.query}, "
+        lines = [
+            f"version {__version__}, jax {jax.__version__}, {count_devices(mesh)} of "
+            f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
+            f"model: {len(model.layers)} layers, d = {model.width}, V = {model.vocab_size}, "
+            f"{np.dtype(model.dtype).name}; n = {len(asked.tokens)}, "
+            f"{query if layout is None else ''}{asked.watched}",
+        ]
+        if layout is None:
+            nothing = ["nothing can be substituted"]
+            return lines + (self._describe_work() if len(whole.pairs) else nothing)
+        table = self.axes()
+        shape = " x ".join(f"{size} {axis}s" for axis, size in table.items())
+        cells = math.prod(table.values())
+        kept = 2 * cells  # with how far they moved
+        if self.keeps_runs:  # the whole tables of all runs
+            kept = layout.cells.size * math.prod(as_table(layout).shape)
+            kept *= 1 + runs_of(self.rounding)
+        store = f"store: {kept} numbers, at most {STORED * kept / 1e6:.3g} MB"
+        lines = [*lines, f"scan: {shape}", *self._describe_work(), store]
+        if asked.record is not None:  # several share scan.csv, and have no scan.npz
+            return [f"record {asked.record}:", *lines]
+        return [*lines, f"scan.npz: {cells} cells, {ARRAYS * cells / 1e6:.3g} MB"]
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class InParts(Generic[Of, Result]):
-    """A command on one input or several, whose work on each input is in parts."""
-
-    ask: Callable[[], Iterable[Of]]  # a request for each input
-    plan: Callable[[Of, Mesh | None], Parts[Of, Result]]
-    export: Callable[[Sequence[Joined[Of, Result]]], Exports]
-    row: Callable[[Joined[Of, Result]], dict[str, Any]]  # of a sweep
-    # One pass of the input, where that is all the work.
-    one_pass: Callable[[Of], Result] | None = None
-
-    def work(self, options: OneInput) -> Work:
-        """Work that computes the parts of each input; only the leading process exports."""
-        asked: list[Of] = []
-        planned: list[Parts[Of, Result]] = []
-        opened: list[Devices] = []
-
-        @explained_loss()
-        def lead() -> bool:
-            opened.append(devices := open_devices(options))
-            if devices.leads and not options.dry_run:
-                print(f"{options.COMMAND}: results go to {options.out}", flush=True)
-            asked.extend(self.ask())
-            if self.one_pass is None:
-                planned.extend(self.plan(one, devices.mesh) for one in asked)
-            if options.dry_run:
-                lines = [line for one in planned for line in one.describe()]
-                if self.one_pass is not None:
-                    some = f"each of {len(asked)} inputs"
-                    lines = [f"one pass of {some if len(asked) > 1 else 'the input'}"]
-                if devices.leads:
-                    print("\n".join(lines))
-            elif not devices.leads:
-                for parts in planned:
-                    _follow(parts, devices)
-            return devices.leads and not options.dry_run
-
-        @explained_loss()
-        def finish(store: ResultStore) -> Exports:
-            if self.one_pass is not None:
-                return self.export([self._pass(one) for one in asked])
-            joined: list[Joined[Of, Result]] = []
-            (devices,) = opened
-            for parts in planned:
-                count = len(parts.positions)
-                with Progress(count, "positions", alike=True) as progress:
-                    counted = dataclasses.replace(parts, progress=progress)
-                    joined += [compute_parts(store, counted, devices, options.fresh)]
-            return self.export(joined)
-
-        def rows(store: ResultStore) -> Rows:
-            def find(one: Of) -> Joined[Of, Result]:
-                if self.one_pass is not None:
-                    return self._pass(one)
-                return compute_parts(store, self.plan(one, None))
-
-            return [self.row(find(one)) for one in self.ask()]
-
-        return Work(finish, lead=lead, rows=rows, is_kept=self.one_pass is None)
-
-    def _pass(self, asked: Of) -> Joined[Of, Result]:
-        """Result of one pass on an input, with the seconds it took."""
-        assert self.one_pass is not None
-        began = time.perf_counter()
-        return Joined(asked, self.one_pass(asked), 0, time.perf_counter() - began)
-
-
-@quiet_ties()
-def compute_parts(
-    store: ResultStore,
-    parts: Parts[Of, Result],
-    devices: Devices = ALONE,
-    fresh: bool = False,
-) -> Joined[Of, Result]:
-    """Result of all parts; computes missing pieces and saves each in the store."""
-    cells, count = parts.cells(), len(parts.positions)
-    devices.agree(cells, [False] * len(cells))
-    found: list[Record] = []
-    start, most, seconds = 0, 0, 0.0
-    while start < count:
-        cell = parts.cell(start)
-        piece = None if fresh else store.find(cell.config)
-        if piece is not None:
-            end = piece.get(REACHED, cell.config["stop"])
-            if parts.progress is not None:
-                parts.progress.note(parts.note([*found, piece]))
-                label = f"{parts.label(start, end)}, from the store"
-                parts.progress.skip(label, end - start)
-        else:
-            cell = parts.piece(start, most, found)
-            devices.tell((start, most))
-            piece, took = _keep(store, parts, cell, fresh)
-            end = piece.get(REACHED, cell.config["stop"])
-            most = max(1, int((end - start) * SECONDS / took))
-        found.append(piece)
-        seconds += store.seconds(cell.config)
-        start = end
-    devices.tell((count, 0))
-
-    def also(cell: Cell) -> Record:
-        nonlocal seconds
-        missing = fresh or store.find(cell.config) is None
-        if devices.agree([cell], [missing])[0]:
-            _keep(store, parts, cell, fresh)
-        seconds += store.seconds(cell.config)
-        return store.find(cell.config) or {}
-
-    top = also(parts.top(parts.values(found))) if parts.moves_top else None
-    error = [read_error(also(cell)) for cell in parts.error_cells()]
-    result = parts.result(found, top, *(error or [None]))
-    ambiguous = sum(one["ambiguous"] for one in found)
-    return Joined(parts.asked, result, ambiguous, seconds)
+    def _describe_work(self) -> list[str]:
+        """Lines of a dry run on method, radii, parts, cost, blocks and memory."""
+        way, sizes, count = self.choice.way, self.choice.sizes, len(self.positions)
+        starts = range(0, count, self.size)
+        requests = [self.request(x, min(x + self.size, count)) for x in starts]
+        counts = [len(x.pairs) for x in requests]
+        kept = f"kept every {SECONDS:.0f} s or so, {self.least} positions at least"
+        if 2 * self.least > min(self.size, count):
+            kept = "each is kept when it is done"
+        most = f"{self.size} positions" if self.whole.layout else f"{max(counts)}"
+        passes = "some tens of forward passes, more where bounds are loose"
+        if not isinstance(way, Screened):
+            passes = f"{sum(map(way.cost, requests)):.3g} forward passes"
+        lines = [
+            f"method: {way.name} ({self.choice.reason})",
+            f"radii of rounding: {self.rounding}",
+            f"substitutions: {sum(counts)}, in {len(counts)} parts of at most {most}; "
+            f"{kept}",
+            f"estimated cost: {passes}",
+        ]
+        if sizes is None or isinstance(way, Screened):
+            return [*lines, f"blocks: {way.name} has none that can be told ahead"]
+        tiles = "" if sizes.rows is None else f", rows in tiles of {sizes.rows}"
+        together = sizes.substitutions * count_devices(self.whole.mesh)
+        return [
+            *lines,
+            f"blocks: {sum(-(-one // together) for one in counts)}, of at most "
+            f"{sizes.substitutions} substitutions on each device{tiles}",
+            f"memory: at most {bytes_label(sizes.held)} on each device",
+        ]
 
 
-@quiet_ties()
-def _follow(parts: Parts[Any, Any], devices: Devices) -> None:
-    """Computes this process's share of the pieces that the leading process computes."""
-    cells, count = parts.cells(), len(parts.positions)
-    devices.agree(cells, [False] * len(cells))
-    while (start := (told := devices.tell((0, 0)))[0]) < count:
-        parts.piece(start, told[1]).compute()
-    for cell in [*([parts.top(None)] if parts.moves_top else ()), *parts.error_cells()]:
-        if devices.agree([cell], [False])[0]:
-            cell.compute()
+def part_sizes(request: InfluenceRequest, choice: Choice) -> tuple[int, int]:
+    """Most and fewest positions of a part; refuses a map whose table is too large."""
+    way, layout, n = choice.way, request.layout, request.tokens.size
+    block = choice.sizes.substitutions if choice.sizes else 0
+    if layout is not None:
+        cells, square = layout.cells, layout.reduction.square
+        if square:
+            require_table("the table of the map", as_table(layout))
+        each = cells.shape[1] if square or layout.reduction.by_cell else 1
+        size = min(
+            -(-max(BLOCKS * block, PART) // cells.shape[1]),
+            int(PART_BYTES / (24.0 * each * np.prod(layout.shape))),
+            len(cells),
+        )
+        return max(1, size), max(1, size)
+    if isinstance(way, Screen):
+        return n, n  # the search is for the largest of all
+    large = max(8192, -(-n // 4))
+    if isinstance(way, Lumped):
+        return large, large  # it looks at each class of positions once in every part
+    # `exhaustive`, in buckets of lengths too, takes a base pass for every position. The
+    # parts of `incremental`, worth some ten passes together, have one for all.
+    most = 256
+    if way.name != Exhaustive.name and len(request.model.layers) <= 2:
+        most = large
+    elif way.name != Exhaustive.name and is_sparse(request):
+        most = max(1024, n // 16)
+    # As many as the method works on at a time: each is computed as in the whole part.
+    each = max(1, -(-len(request.pairs) // n))  # of a position
+    together = UNDER_WAY * count_devices(request.mesh) * block or SPARSE_PART
+    return most, max(1, together // each)
 
 
-def _keep(
-    store: ResultStore, parts: Parts[Any, Any], cell: Cell, fresh: bool
-) -> tuple[Record, float]:
-    """Computes a cell and saves it; returns its record and the seconds it took."""
-    kept = parts.checkpoint(cell.config)
-    if kept is not None and fresh:
-        kept.unlink(missing_ok=True)
-    began = time.perf_counter()
-    found = obtain(store, cell, fresh=True)
-    took = time.perf_counter() - began
-    # A screen that did not close may be continued later.
-    if kept is not None and parts.is_closed(found):
-        kept.unlink(missing_ok=True)
-    return found, took
+def as_table(layout: Layout) -> Layout:
+    """Layout of the table, with its diagonal, from which a Frobenius map is made."""
+    table = Table(by_target=True)
+    return dataclasses.replace(layout, reduction=table, keeps_diagonal=True)
 
 
-def key_of(
-    command: str, asked: Asked, choice: Choice, rounding: Done
-) -> dict[str, Any]:
-    """Entries that the keys of `influence` and `scan` share."""
-    question = asked.subject.question
-    half = question.precision
-    return {
-        "command": command,
-        "version": __version__,
-        "dtype": asked.subject.model.dtype.name,
-        "method": choice.way.name,
-        "rounding": rounding,
-        "ties": question.ties,
-        **asked.hashes,
-        **({} if half is None else {"precision": half}),
-    }
+def make_map(
+    layout: Layout, table: Float[np.ndarray, "positions symbols rows classes"]
+) -> Float[np.ndarray, "positions rows"]:
+    """Map of a whole table."""
+    return layout.reduction.make(layout, lambda: layout.pieces(layout.in_order(table)))

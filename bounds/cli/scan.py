@@ -12,6 +12,7 @@ continues where it stopped.
 import contextlib
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,14 @@ import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
-from bounds.cli import scan_parts
-from bounds.cli.parts import InParts
+from bounds import recipes
+from bounds.cli.in_parts import Joined, work_in_parts
+from bounds.cli.parts import Asked, Parts, read_asked
 from bounds.cli.shared import target
 from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
-from bounds.cli.shared.input_source import open_tokenizer, record_names
+from bounds.cli.shared.input_source import record_names
 from bounds.cli.shared.options import IntegersParser, again, option
-from bounds.cli.shared.platforms import prepare_jax
 from bounds.cli.shared.runner import Exports, Work
-from bounds.cli.shared.subject import read_one
 from bounds.curves.measurement import Subject
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
@@ -45,8 +45,12 @@ from bounds.influence.table.lines import (
     largest_lines,
     write_lines,
 )
+from bounds.influence.table.reductions import Reduce
 from bounds.influence.table.view import SHAPES, check_shape
+from bounds.influence.targets.base import is_count
+from bounds.numbers.kind import RTOL_EXACT
 from bounds.numbers.notation import enclosure_label
+from bounds.recipes.question import Recipe
 from bounds.store.output import FORMATS, write_bytes, write_csv
 from jax_models.arguments import show
 
@@ -68,6 +72,47 @@ SET_BY = dict.fromkeys(RECIPES, SET_BY_RECIPE) | {
 OF_CHANGES = (
     *("method", "precision", "rounding", "ties", "memory_limit", "num_devices"),
 )
+
+
+WORDS = ("none", "max", "mean")
+# Words that may follow frobenius, and the argument that each gives.
+FROBENIUS: dict[str, tuple[str, Any]] = {
+    "tensor": ("symmetrize", "tensor"),
+    "map": ("symmetrize", "map"),
+    "nocenter": ("center", False),
+    "noapc": ("apc", False),
+    "left_out": ("wild_type", "left_out"),
+}
+GRAMMAR = (
+    f"{', '.join(WORDS)}, or frobenius[:tensor|:map][:nocenter][:noapc][:left_out]"
+)
+
+
+def parse_reduce(text: str | None) -> Any:
+    """Returns the reduction that a value of `--reduce` names."""
+    if text is None or text in WORDS:
+        return text
+    first, *words = text.split(":")
+    given = dict(FROBENIUS[word] for word in words if word in FROBENIUS)
+    # An unknown word, or two for one argument, leave fewer arguments than words.
+    if first != "frobenius" or len(given) < len(words):
+        raise jm.InputError(f"{show(text)} is no reduction; expected {GRAMMAR}")
+    return Frobenius(**given)
+
+
+def parse_rows(text: str | None) -> Any:
+    """Returns the `rows` of `bounds.scan` that a value of `--rows` names."""
+    if text in (None, "all", "own"):
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not is_count(part.removeprefix("-")):
+            raise jm.InputError(
+                f"{show(text)} names no rows; expected a position, negative ones counting "
+                "from the end, several separated by commas, all, or own"
+            )
+    rows = [int(part) for part in parts]
+    return rows[0] if len(rows) == 1 else rows
 
 
 class ScanOptions(OneInput, Ties, Incremental, Figure):
@@ -105,7 +150,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         "Rows whose output is watched: a position, negative ones counting from the end, "
         "several separated by commas, all, or own, each position's own row. By default the "
         "row of a classifier's head, else the last.",
-        check=scan_parts.parse_rows,
+        check=parse_rows,
     )
     target_symbols: tuple[str, ...] | None = option(
         None,
@@ -120,7 +165,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         "product but for :nocenter and :noapc, symmetrised by :tensor or :map, the means "
         "without the input's own symbols for :left_out. By default a target of one entry "
         "is signed, of others it is the norm.",
-        check=scan_parts.parse_reduce,
+        check=parse_reduce,
     )
     diagonal: bool = option(
         True, "Whether cells whose position is the row count; else they are 0."
@@ -182,7 +227,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         for names, why in refused:
             for name in filter(self.given.__contains__, names):
                 raise jm.InputError(why.format(name, recipe))
-        if recipe == "categorical_jacobian" and self.reduce in scan_parts.WORDS:
+        if recipe == "categorical_jacobian" and self.reduce in WORDS:
             raise jm.InputError(
                 f"--recipe={recipe} reduces by frobenius, not by {self.reduce}; give "
                 "--reduce=frobenius:tensor or another form of it, or leave it out"
@@ -190,6 +235,8 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         super().refuse_unused()
 
 
+# Names of masks in vocabularies.
+MASKS = ("<mask>", "[MASK]")
 # Lines of scan.csv beyond which it is not written.
 MAX_ROWS = 10**6
 
@@ -198,30 +245,21 @@ def plan(options: ScanOptions) -> Work:
     """Work that computes the changes by all substitutions, in parts of positions."""
     if PAGE in options.figure_format:
         open_plotly()
-    if options.recipe in ONE_PASS:
-        check_shape(options.figure, ("position", "symbol"))
 
-    def parts(asked: scan_parts.AskedScan, mesh: Mesh | None) -> scan_parts.ScanParts:
+    def parts(asked: Asked, mesh: Mesh | None) -> Parts:
         with _named_record(options, asked.record):
-            found = scan_parts.ScanParts.plan(asked, mesh)
-            check_shape(options.figure, tuple(asked.axes(found.layout)))
+            found = Parts.plan(asked, mesh)
+            check_shape(options.figure, tuple(found.axes()))
         return found
 
-    def row(found: scan_parts.FoundScan) -> dict[str, Any]:
-        return scan_parts.describe(found) | {"ambiguous": found.ambiguous > 0}
-
-    def compute_pass(asked: scan_parts.AskedScan) -> Scan:
-        assert asked.recipe is not None
-        with _named_record(options, asked.record):
-            return asked.recipe.scan(asked.subject.model, asked.tokens)
-
-    return InParts(
+    return work_in_parts(
+        options,
         ask=lambda: _ask_all(options),
         plan=parts,
         export=lambda found: _export(options, found),
-        row=row,
-        one_pass=compute_pass if options.recipe in ONE_PASS else None,
-    ).work(options)
+        row=describe,
+        is_kept=options.recipe not in ONE_PASS,
+    )
 
 
 @contextlib.contextmanager
@@ -235,7 +273,7 @@ def _named_record(options: ScanOptions, record: str | None) -> Iterator[None]:
         raise jm.InputError(f"{options.fasta}: record {record}: {error}") from error
 
 
-def _ask_all(options: ScanOptions) -> Iterator[scan_parts.AskedScan]:
+def _ask_all(options: ScanOptions) -> Iterator[Asked]:
     """Yields the request of each record of a FASTA file, or of the one input."""
     names = [] if "input" in options.given else record_names(options)
     if len(names) < 2:
@@ -257,61 +295,77 @@ def _ask_all(options: ScanOptions) -> Iterator[scan_parts.AskedScan]:
         yield dataclasses.replace(asked, record=name)
 
 
-def _ask(options: ScanOptions, first: Subject | None = None) -> scan_parts.AskedScan:
+def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
     """Request of the scan that the flags describe; `first` is the first record's subject."""
-    prepare_jax(options)
-    subject = read_one(options, first)
-    tokenizer = open_tokenizer(options)
-    (tokens,) = subject.inputs.values()
-    length = tokens.size
-    positions = None if options.positions is None else list(options.positions)
-    special = target.special_symbols(subject.model, tokenizer)
-    if positions is None and special:
-        positions = np.flatnonzero(~np.isin(tokens, special)).tolist()
-    if beyond := [x for x in positions or () if x >= length]:
-        raise jm.InputError(
-            f"--positions lists {beyond[0]}; the input has positions 0 to {length - 1}"
-        )
-    reduce = scan_parts.parse_reduce(options.reduce)
+    asked, reduce = read_asked(options, first), parse_reduce(options.reduce)
+    if options.positions is not None:
+        length = len(asked.tokens)
+        if beyond := [x for x in options.positions if x >= length]:
+            raise jm.InputError(
+                f"--positions lists {beyond[0]}; the input has positions 0 to {length - 1}"
+            )
+        asked = dataclasses.replace(asked, positions=list(options.positions))
     entries = options.target_symbols
     if entries is not None:
-        entries = [
-            target.number_symbol(x, tokenizer, "--target_symbols") for x in entries
-        ]
-    rows = scan_parts.parse_rows(options.rows)
+        number = target.number_symbol
+        entries = [number(x, asked.tokenizer, "--target_symbols") for x in entries]
     edit: Any = options.edit  # one of its words
-    asked = scan_parts.AskedScan(
-        subject=subject,
-        tokenizer=tokenizer,
-        symbols=target.read_substitutes(options, subject.model, tokenizer, length),
-        rounding=options.rounding,
-        table=TableOptions(rows, entries, reduce, options.diagonal, edit),
-        positions=positions,
+    table = TableOptions(
+        parse_rows(options.rows), entries, reduce, options.diagonal, edit
     )
     if "first_residue" in options.given and _residues(asked, 1) is None:
         raise jm.InputError(
             "--first_residue numbers residues, and the input's symbols are no letters of a "
             "tokenizer; leave it out"
         )
-    given: dict[str, Any] = {}
-    match options.recipe:
-        case None:
-            return asked
-        case "mutagenesis":
-            if "target" not in options.given:
-                asked = asked.watching("logits")
-            table = dataclasses.replace(asked.table, reduce=reduce or "none")
-            return dataclasses.replace(asked, table=table)
-        case "categorical_jacobian" if reduce is not None:
-            given["reduce"] = reduce
-        case "dependency_map":
-            given["epsilon"] = options.epsilon
-    if options.unit is not None:
-        given["unit"] = options.unit
-    return scan_parts.by_recipe(asked, options.recipe, **given)
+    if options.recipe == "mutagenesis":
+        table = dataclasses.replace(table, reduce=reduce or "none")
+        if "target" not in options.given:
+            asked = _watching(asked, "logits")
+    elif options.recipe is not None:
+        return _by_recipe(options, asked, reduce)
+    return dataclasses.replace(asked, table=table)
 
 
-def _residues(asked: scan_parts.AskedScan, first_residue: int) -> Residues | None:
+def _watching(asked: Asked, watched: Any) -> Asked:
+    """The request with another target."""
+    question = dataclasses.replace(asked.subject.question, target=watched)
+    subject = dataclasses.replace(asked.subject, question=question)
+    return dataclasses.replace(asked, subject=subject)
+
+
+def _by_recipe(options: ScanOptions, asked: Asked, reduce: Reduce) -> Asked:
+    """The request `asked` by a recipe, with the recipe's own options."""
+    named, words = str(options.recipe), asked.tokenizer
+    own = options.given.intersection(("epsilon", "unit"))
+    given = {name: getattr(options, name) for name in own}
+    if reduce is not None:
+        given["reduce"] = reduce
+    if named == "masked_marginals":
+        masks = []
+        if words is not None:
+            masks = [words.symbol(name) for name in MASKS if name in words.names]
+        if not masks and asked.subject.model.token_dropout is None:
+            raise jm.InputError(
+                f"--recipe={named}: no mask is known; name with --tokenizer a vocabulary "
+                f"that has {' or '.join(MASKS)}"
+            )
+        given["mask"] = masks[-1] if masks else None
+    if asked.symbols is not None:
+        given["symbols"] = asked.symbols.ravel().tolist()
+    plan = inspect.unwrap(getattr(recipes, named))
+    model, at = asked.subject.model, asked.positions
+    recipe: Recipe = plan(model, asked.tokens, positions=at, **given)
+    return dataclasses.replace(
+        _watching(asked, recipe.target),
+        table=recipe.table,
+        positions=recipe.positions,
+        symbols=None if recipe.symbols is None else np.asarray(recipe.symbols),
+        recipe=recipe,
+    )
+
+
+def _residues(asked: Asked, first_residue: int) -> Residues | None:
     """Names of substitutions as of residues; None if not all symbols are letters."""
     if asked.tokenizer is None:
         return None
@@ -321,11 +375,11 @@ def _residues(asked: scan_parts.AskedScan, first_residue: int) -> Residues | Non
     if any(len(x) != 1 for x in own):
         return None
     # A mask stands for a residue.
-    uncounted = tuple(x for x in special if name(x) not in scan_parts.MASKS)
+    uncounted = tuple(x for x in special if name(x) not in MASKS)
     return Residues(name, asked.tokens, uncounted, first_residue)
 
 
-def _named(found: scan_parts.FoundScan, first_residue: int) -> Named:
+def _named(found: Joined, first_residue: int) -> Named:
     """Scan with names of its symbols, as residues if all symbols of the input are letters."""
     asked = found.asked
     name = asked.tokenizer and asked.tokenizer.name
@@ -338,10 +392,33 @@ def _named(found: scan_parts.FoundScan, first_residue: int) -> Named:
     )
 
 
-def _export(options: ScanOptions, found: Sequence[scan_parts.FoundScan]) -> Exports:
+def describe(found: Joined) -> dict[str, Any]:
+    """Columns on a scan, and on its cell of largest absolute value."""
+    asked, scan = found.asked, found.result
+    size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
+    cell = tuple(map(int, np.unravel_index(int(size.argmax()), size.shape)))
+    where = scan.place(cell)
+    return {
+        "rows": scan.rows.tolist(),
+        "shape": dict(zip(scan.axes, scan.values.shape, strict=True)),
+        "substitutions": scan.substitutions,
+        "max": float(size[cell]),
+        "value": float(scan.values[cell]),
+        "lower": float(scan.lower[cell]),
+        "upper": float(scan.upper[cell]),
+        "target_symbol": where.pop("target"),
+        **where,
+        "target": target.target_key(asked.subject.question.target),
+        **found.columns,
+        **asked.names(where["position"], where["symbol"]),
+        **({} if asked.record is None else {"record": asked.record}),
+    }
+
+
+def _export(options: ScanOptions, found: Sequence[Joined]) -> Exports:
     """Record, report and CSV of all scans; arrays, figure and page of a single one."""
     best = max(found, key=lambda one: np.nan_to_num(np.abs(one.result.values)).max())
-    scan, record = best.result, scan_parts.describe(best)
+    scan, record = best.result, describe(best)
     tables = [_named(one, options.first_residue) for one in found]
     files: dict[str, Callable[[Path], object]] = {}
     report: list[str] = []
@@ -365,7 +442,7 @@ def _export(options: ScanOptions, found: Sequence[scan_parts.FoundScan]) -> Expo
         report.append("Arrays and figures are of one record: --input=K writes them")
     figure = None
     if len(found) == 1:
-        quantity = quantity_of(target.unit_of(options.target), best.asked, scan)
+        quantity = quantity_of(best.asked, scan)
         quantity += "" if scan.exact else f", {scan.kind}"
         drawn = scan, quantity, tables[0].name, options.figure
         files["scan.npz"] = scan.to_npz
@@ -374,7 +451,7 @@ def _export(options: ScanOptions, found: Sequence[scan_parts.FoundScan]) -> Expo
             files["scan.html"] = lambda path: write_bytes(path, scan_page(*drawn))
     record |= {
         "hypotheses": list(scan.hypotheses),
-        "rtol_exact": scan.rtol_exact,
+        "rtol_exact": RTOL_EXACT,
         "reduce": options.reduce,
         "ambiguous": ambiguous > 0,
         "seconds": sum(one.seconds for one in found),
@@ -385,28 +462,22 @@ def _export(options: ScanOptions, found: Sequence[scan_parts.FoundScan]) -> Expo
     )
 
 
-def scan_finding(found: scan_parts.FoundScan, record: Mapping[str, Any]) -> str:
+def scan_finding(found: Joined, record: Mapping[str, Any]) -> str:
     """Sentence on a scan and its cell (entry of its array) of largest absolute value."""
     asked, scan = found.asked, found.result
-    where = f"at position {record['position']}"
-    if "wild_type" in record:
-        where += f" ({record['wild_type']})"
-    if record["symbol"] is not None:
-        where += f", symbol {record['symbol']}"
-        if "symbol_name" in record:
-            where += f" ({record['symbol_name']})"
+    where = asked.place(record["position"], record["symbol"])
     if record["row"] is not None:
         where += f", row {record['row']}"
     lower, upper = record["lower"], record["upper"]
     ends = sorted((abs(lower), abs(upper)))
     ends[0] = 0.0 if lower < 0 < upper else ends[0]
-    edits = "deletions" if asked.table.edit == "delete" else "substitutions"
+    edits = "deletions" if scan.edit == "deleted" else "substitutions"
     made = f"{scan.substitutions} {edits}"
     if asked.recipe is None:
         made += f" of {asked.watched}"
     else:
         of = made if scan.substitutions else scan.reason
-        made = f"{quantity_of(asked.recipe.label, asked, scan)}, by {of}"
+        made = f"{quantity_of(asked, scan)}, by {of}"
     shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
     largest = enclosure_label(record["max"], *ends)
     if scan.kind == "estimated":
@@ -433,15 +504,17 @@ def top_line(line: Mapping[str, Any]) -> str:
     return f"{line['value']:+.6g} {where}"
 
 
-def quantity_of(unit: str, asked: scan_parts.AskedScan, scan: Scan) -> str:
-    """Label of a scan's values, from the target's label `unit`, e.g. `‖Δ logits‖₂, nats`."""
-    if asked.recipe is not None:
-        unit = asked.recipe.label
-        if not isinstance(asked.table.reduce, Frobenius):
+def quantity_of(asked: Asked, scan: Scan) -> str:
+    """Label of a scan's values, made of the label of its target or recipe."""
+    assert asked.table is not None
+    recipe, reduce, unit = asked.recipe, asked.table.reduce, asked.target.label
+    if recipe is not None:
+        unit = recipe.label
+        if not isinstance(reduce, Frobenius):
             return unit
     whole, comma, measured = unit.partition(",")
     change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
-    match asked.table.reduce:
+    match reduce:
         case "none":
             return (f"largest |{change}|" if "target" in scan.axes else change) + rest
         case "max":
@@ -451,4 +524,4 @@ def quantity_of(unit: str, asked: scan_parts.AskedScan, scan: Scan) -> str:
                 f"Frobenius norm of {change}{', less its average product' * apc}{rest}"
             )
     signed = change + rest if np.nanmin(scan.values) < 0 else unit
-    return f"mean {signed}" if asked.table.reduce == "mean" else signed
+    return f"mean {signed}" if reduce == "mean" else signed

@@ -232,7 +232,7 @@ def run_work(options: Any, work: Work) -> None:
     path, cells = Path(options.out, STORE_NAME), [*work.cells, *work.beyond]
     failures, left, is_stored = [], 0, bool(cells) or work.is_kept
     # Of results that this run makes itself, an error over them is one of the program.
-    reads_others = is_stored and path.exists() and not options.fresh
+    reads_others = bool(cells) and path.exists() and not options.fresh
     with (
         ResultStore(path, fresh=options.fresh) if is_stored else MemoryResults()
     ) as opened:

@@ -7,11 +7,11 @@ import pytest
 
 import jax_models as jm
 from bounds import Incremental, compute_influence, scan
-from bounds.cli import scan_parts
-from bounds.cli.parts import error_cell, read_error
+from bounds.cli import parts
+from bounds.cli.part_records import error_columns, read_error
 from bounds.influence.result import MeasuredError
 from bounds.store.results import MemoryResults
-from bounds.store.sweep import run_cells
+from bounds.store.sweep import Cell, run_cells
 from tests.bounds.cli.outputs import read_csv, read_json
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -43,8 +43,8 @@ def assert_told(record, ended, error, largest):
 
 @pytest.mark.parametrize("reduce", [None, pytest.param("max", marks=pytest.mark.slow)])
 def test_a_scan_in_parts_measures_one_error(reduce, run, typed, monkeypatch):
-    monkeypatch.setattr(scan_parts, "PART", 6)
-    monkeypatch.setattr(scan_parts, "BLOCKS", 0)
+    monkeypatch.setattr(parts, "PART", 6)
+    monkeypatch.setattr(parts, "BLOCKS", 0)
     typed = ["scan", *typed, "--precision=bfloat16", "--rows=2,-1"]
     typed += [f"--reduce={reduce}"] if reduce else []
     ended, record = run(*typed), read_json("scan")
@@ -82,10 +82,9 @@ def test_hard_attention_is_refused(run, typed):
         ended.assert_refused("hard attention, whose winners")
 
 
-def test_an_error_comes_back_from_a_store_as_it_was(monkeypatch):
+def test_an_error_comes_back_from_a_store_as_it_was():
     error = MeasuredError(3, 5, 0.25, 0.5, float("inf"), "float64")
-    monkeypatch.setattr("bounds.cli.parts.measure_error", lambda _: error)
-    cell = error_cell({"command": "influence", "start": 0, "stop": 4}, None)
+    cell = Cell({"command": "influence"}, "", lambda: error_columns(error))
     store = MemoryResults()
     assert not list(run_cells(store, [cell]))
     assert read_error(store.find(cell.config)) == error

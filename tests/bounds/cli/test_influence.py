@@ -13,7 +13,7 @@ import bounds
 import jax_models as jm
 from benchmarks import reference
 from bounds import read_store
-from bounds.cli import influence_parts
+from bounds.cli import parts
 from bounds.curves.inputs import sampled_inputs
 from bounds.numbers.kind import ROUNDING
 from tests.bounds.cli.outputs import QUICK, SHAPE_FLAGS, read_csv, read_json
@@ -84,7 +84,7 @@ def test_every_substitution_is_listed_with_its_influence(
 def test_blocks_of_positions_join_to_the_whole(
     run, three_symbols, tokens_file, monkeypatch
 ):
-    monkeypatch.setattr(influence_parts, "part_size", lambda *arguments: 2)
+    monkeypatch.setattr(parts, "part_sizes", lambda *arguments: (2, 2))
     arguments = ["influence", f"--model={three_symbols}", f"--tokens={tokens_file}"]
     arguments += ["--query=2", "--include_query", "--method=exhaustive"]
     run(*arguments)
@@ -98,7 +98,7 @@ def test_blocks_of_positions_join_to_the_whole(
 def test_progress_names_the_largest_influence_so_far(
     run, three_symbols, tokens_file, monkeypatch
 ):
-    monkeypatch.setattr(influence_parts, "part_size", lambda *arguments: 2)
+    monkeypatch.setattr(parts, "part_sizes", lambda *arguments: (2, 2))
     monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
     told = run("influence", *flags).out.splitlines()
@@ -119,14 +119,14 @@ def test_what_a_screen_leaves_open_is_counted_by_itself(
 ):
     monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr("bounds.cli.shared.progress.LOOK_AGAIN", 1e3)
-    plain = influence_parts.find
+    plain = parts.find
 
     def in_phases(request, choice, rounding, run):
         for step in ((6, 14), (14, 14), (1, 4), (4, 4)):
             run.progress(*step)
         return plain(request, choice, rounding, dataclasses.replace(run, progress=None))
 
-    monkeypatch.setattr(influence_parts, "find", in_phases)
+    monkeypatch.setattr(parts, "find", in_phases)
     flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
     told = run("influence", *flags, "--propose=float32").out
     found = re.findall(r"(\d of 7 positions)(?: done, (\d of 4) left open)?", told)
@@ -148,7 +148,7 @@ def test_radii_are_those_of_all_whatever_the_blocks(
     flags += ["--method=exhaustive", "--rounding=all"]
     run("influence", *flags)
     whole = Path("results/influence/influence.csv").read_text()
-    monkeypatch.setattr(influence_parts, "part_size", lambda *arguments: 2)
+    monkeypatch.setattr(parts, "part_sizes", lambda *arguments: (2, 2))
     run("influence", *flags, "--fresh")
     assert Path("results/influence/influence.csv").read_text() == whole
 
@@ -190,7 +190,7 @@ def test_where_pairs_are_many_only_the_largest_of_each_position_is_kept(
     arguments = ["influence", f"--model={three_symbols}", f"--tokens={tokens_file}"]
     run(*arguments)
     every = read_csv("influence")
-    monkeypatch.setattr(influence_parts, "MAX_PAIRS", 5)
+    monkeypatch.setattr(parts, "MAX_PAIRS", 5)
     run(*arguments)
     rows = read_csv("influence")
     assert [int(row["position"]) for row in rows] == list(range(6))
@@ -329,7 +329,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(run, flags, told, tm
 
 
 def test_a_dry_run_counts_the_blocks_of_all_parts(run, monkeypatch):
-    monkeypatch.setattr(influence_parts, "part_size", lambda *arguments: 16)
+    monkeypatch.setattr(parts, "part_sizes", lambda *arguments: (16, 16))
     shape = ["--length=40", "--d_model=4", "--num_heads=1", "--d_ff=4"]
     out = run("influence", "--dry_run", *shape, "--method=exhaustive").out
     assert "substitutions: 39, in 3 parts of at most 16" in out

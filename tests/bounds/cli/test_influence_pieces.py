@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from bounds import read_store
-from bounds.cli import parts
-from bounds.cli.influence_parts import InfluenceParts
+from bounds.cli import in_parts, parts
 from tests.bounds.cli.outputs import SHAPE_FLAGS
 
 OUT = Path("results/influence")
@@ -18,13 +17,13 @@ PIECES = [0, 8, 16, 24, 32]
 
 def last(monkeypatch, seconds):
     """Sets what a piece is to take, and says that every one took a second."""
-    compute = parts._keep
+    compute = in_parts._keep
 
     def timed(*given):
         return compute(*given)[0], 1.0
 
     monkeypatch.setattr(parts, "SECONDS", seconds)
-    monkeypatch.setattr(parts, "_keep", timed)
+    monkeypatch.setattr(in_parts, "_keep", timed)
 
 
 def kept():
@@ -37,7 +36,7 @@ def kept():
 )
 def test_pieces_of_any_length_join_to_the_whole(run, monkeypatch, seconds, starts):
     with monkeypatch.context() as patch:
-        patch.setattr(InfluenceParts, "least", lambda self: self.size)
+        patch.setattr(parts, "UNDER_WAY", 100)
         run(*ASKED)
     assert list(kept()) == [0]
     whole = (OUT / "influence.csv").read_text()
@@ -51,7 +50,7 @@ def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
     whole = run(*ASKED, "--out=results/whole")
     assert whole.code == 0
     last(monkeypatch, 0)
-    compute, done = parts._keep, []
+    compute, done = in_parts._keep, []
 
     def stopped(*given):
         if len(done) == 2:
@@ -60,7 +59,7 @@ def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
         return compute(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "_keep", stopped)
+        patch.setattr(in_parts, "_keep", stopped)
         ended = run(*ASKED)
     assert ended.code == 130
     assert ended.err.endswith("the same command continues where it stopped\n")
@@ -76,6 +75,17 @@ def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
         for name in ("influence", "whole")
     )
     assert found == expected
+
+
+@pytest.mark.parametrize("command", ["influence", "scan"])
+def test_parts_recorded_in_another_format_are_computed_again(command, run, monkeypatch):
+    typed = [command, "--length=4", *SHAPE_FLAGS, "--rounding=none", "--out=kept"]
+    counts = []
+    for version in (parts.FORMAT, parts.FORMAT, parts.FORMAT + 1):
+        monkeypatch.setattr(parts, "FORMAT", version)
+        assert run(*typed).code == 0
+        counts.append(len(read_store("kept/results.sqlite")))
+    assert counts == [1, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.cli import scan_parts
+from bounds.cli import parts
 from bounds.figures.inputs import scan_figure
 from bounds.influence import LogProbability
 from bounds.influence.scan import Frobenius, scan
@@ -53,8 +53,8 @@ def flags(make_model, tmp_path):
 
 def small_parts(monkeypatch, positions=2):
     """Parts of so many positions."""
-    monkeypatch.setattr(scan_parts, "PART", 3 * positions)
-    monkeypatch.setattr(scan_parts, "BLOCKS", 0)
+    monkeypatch.setattr(parts, "PART", 3 * positions)
+    monkeypatch.setattr(parts, "BLOCKS", 0)
 
 
 CASES = {

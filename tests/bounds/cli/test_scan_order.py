@@ -18,9 +18,10 @@ import pytest
 import jax_models as jm
 from benchmarks import reference
 from bounds.cli import scan as command
+from bounds.cli.in_parts import compute_parts
 from bounds.cli.main import COMMANDS
-from bounds.cli.parts import compute_parts
-from bounds.cli.scan_parts import ScanParts, parse_reduce
+from bounds.cli.parts import Parts
+from bounds.cli.scan import parse_reduce
 from bounds.cli.shared.groups import parse_target
 from bounds.influence.scan import Frobenius, scan
 from bounds.influence.table import frobenius
@@ -188,7 +189,8 @@ def by_command(path, typed, size, store=None):
     files = [f"--model={path}/model.safetensors", f"--tokens={path}/tokens.txt"]
     found = COMMANDS["scan"]
     options = found.read(["--method=exhaustive", *files, *typed])
-    parts = dataclasses.replace(ScanParts.plan(command._ask(options)), size=size)
+    parts = Parts.plan(command._ask(options))
+    parts = dataclasses.replace(parts, size=size, least=size)
     return compute_parts(store or MemoryResults(), parts).result
 
 

@@ -49,7 +49,7 @@ def test_symbols_that_are_listed_are_put_in_everywhere(ask, folder):
 
 @pytest.mark.parametrize("name", ["file", "file.npy"])
 def test_candidates_of_each_position_are_put_in_there(name, ask, monkeypatch):
-    monkeypatch.setattr("bounds.cli.influence_parts.part_size", lambda *given: 2)
+    monkeypatch.setattr("bounds.cli.parts.part_sizes", lambda *given: (2, 2))
     # What is listed of a special symbol's position, or the query's, is not put there.
     if name == "file":
         Path(name).write_text("A\nC D\n\n5 D\nN\nA\n")
