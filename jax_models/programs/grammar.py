@@ -1,7 +1,7 @@
 """Tokens, operator precedence and syntax trees, which formulas and programs share.
 
 A grammar is a subclass of `Parser` with three tables: a pattern whose named groups are the
-kinds of tokens, and the strengths of its prefix and infix operators. Its rules are
+kinds of tokens, and prefix and infix operators, such as brackets and `if`. Rules are
 generators that yield the rules they need and return what they read. They run on a stack of
 their own, so that nesting is bounded by memory alone.
 """
@@ -9,10 +9,12 @@ their own, so that nesting is bounded by memory alone.
 import bisect
 import dataclasses
 import functools
-import itertools
+import math
 import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, NoReturn, dataclass_transform
+
+import jax
 
 from jax_models.errors import InputError
 
@@ -44,34 +46,36 @@ class Tree:
         dataclasses.dataclass(frozen=True)(cls)
 
 
+_is_node = lambda value: isinstance(value, Tree)
+
+
+def shorten(text: str) -> str:
+    """Returns a text in one line, without its middle where that is long."""
+    text = " ".join(text.split())
+    return text if len(text) <= 40 else f"{text[:24]} ... {text[-10:]}"
+
+
 def children(node: Any) -> tuple[Any, ...]:
-    """Returns the nodes that a dataclass or a tuple holds, from left to right."""
-    values = node if isinstance(node, tuple) else vars(node).values()
-    held = (one for one in values if isinstance(one, Tree | tuple))
-    parts = ((one,) if isinstance(one, Tree) else children(one) for one in held)
-    return tuple(itertools.chain.from_iterable(parts))
+    """Returns the nodes that a dataclass holds, from left to right."""
+    held = jax.tree.leaves((*vars(node).values(),), is_leaf=_is_node)
+    return tuple(filter(_is_node, held))
 
 
 def map_children(change: Callable[[Any], Any], node: Any) -> Any:
     """Returns a copy of a dataclass with `change` applied to each node that it holds."""
-
-    def put(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(put, value))
-        return change(value) if isinstance(value, Tree) else value
-
-    return type(node)(*map(put, vars(node).values()))
+    put = lambda value: change(value) if _is_node(value) else value
+    return type(node)(*jax.tree.map(put, (*vars(node).values(),), is_leaf=_is_node))
 
 
-def walk(node: Any) -> Iterator[Any]:
-    """Yields the different nodes of a tree, each after the nodes that it holds."""
+def walk(node: Any, known: Collection[Any] = ()) -> Iterator[Any]:
+    """Yields the different nodes of a tree, each after those it holds, but no known one."""
     seen: set[Tree] = set()
     stack: list[tuple[Any, bool]] = [(node, False)]
     while stack:
         part, ready = stack.pop()
         if ready:
             yield part
-        elif part not in seen:
+        elif part not in seen and part not in known:
             seen.add(part)
             stack.append((part, True))
             stack += [(child, False) for child in reversed(children(part))]
@@ -86,25 +90,24 @@ class Token(NamedTuple):
     stop: int
     place: Place
 
-    @property
-    def shown(self) -> str:
-        """At most 30 characters of the text."""
-        return self.text if len(self.text) <= 30 else self.text[:27] + "..."
-
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """Binding strength of an operator and of its right operand, and the node it makes."""
+    """Binding strength of an operator, what follows it, and the node it makes.
+
+    A right operand follows, given by its strength alone, or several parts: operands as
+    "name/strength", tokens, and words that a method `read_WORD` reads.
+    """
 
     strength: int
-    right: int
+    right: Any
     make: Any = None  # of the operands, if the grammar builds nodes by it
-    takes: type = object
+    takes: Any = object
     alone: bool = False  # no second one of its strength follows
 
 
 class Operand(NamedTuple):
-    """A value, its first token, the offset of its end, and its operator if unbracketed."""
+    """A value, its first token, the offset of its end, and its loosest operator."""
 
     value: Any
     first: Token
@@ -120,6 +123,7 @@ class Parser:
     words: ClassVar[Collection[str]]  # that are kinds of their own
     prefix: ClassVar[Mapping[str, Operator]]
     infix: ClassVar[Mapping[str, Operator]]
+    most_nested: ClassVar[float] = math.inf
     subject: ClassVar[str] = ""  # of the text; two lines or more are then counted
     names: ClassVar[Mapping[str, str]] = {  # of kinds that their text does not name
         "end": "the end",
@@ -129,7 +133,7 @@ class Parser:
 
     def __init__(self, text: str) -> None:
         """Begins at the first token."""
-        self.text = text
+        self.text, self.depth = text, 1
         self._lines = [0, *(found.end() for found in re.finditer("\n", text))]
         self.previous = Token("start", "", 0, 0, self.place(0))
         self._left = self.split()
@@ -156,7 +160,8 @@ class Parser:
     def check(self, token: Token) -> Token:
         """Returns the token as rules read it; an `InputError` if its kind is refused."""
         if complaint := self.refused.get(token.kind):
-            token.place.fail(complaint.format(token=token, length=len(token.text)))
+            length, shown = len(token.text), shorten(token.text)
+            token.place.fail(complaint.format(token=token, length=length, shown=shown))
         return token
 
     @functools.cached_property
@@ -187,6 +192,13 @@ class Parser:
             self.next.place.fail(f"found {self.found}{after}, expected {what}")
         return self.take()
 
+    def listed(self, what: str, kind: str, closing: str, of: str) -> Iterator[Token]:
+        """Yields tokens of a kind with commas between them, and takes a closing mark."""
+        separator = ","
+        while separator != closing:
+            yield self.expect(what, kind)
+            separator = self.expect(f"',' or {closing!r} {of}", ",", closing).kind
+
     def run(self, rule: Rule) -> Any:
         """Returns the result of a rule; the rules that it yields are run on a stack."""
         stack, value = [rule], None
@@ -216,14 +228,45 @@ class Parser:
                 return operand
             operator, value = after, (yield self.apply(after, self.take(), operand))
 
+    def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
+        """Reads what follows an operator; returns the value built of its operands."""
+        operands = [self.require(one, operator.takes, token) for one in left]
+        read: list[Any] = []
+        before = is_open = ""  # the operand before a token, if operators may follow it
+        self.depth += (is_nested := not left and token.kind != "-")
+        for part in str(operator.right).split():
+            name, _, strength = part.rpartition("/")
+            if strength.isdigit():
+                if self.depth > self.most_nested:
+                    self.next.place.fail("nested too deep; name a part of it before")
+                read.append((yield self.expression(int(strength))))
+            elif rule := getattr(self, f"read_{part}", None):
+                read += rule(token)
+                name = part
+            elif before:
+                of = f"after the {before} of {token.kind!r} at {token.place}"
+                self.expect(f"{is_open}{part!r} {of}", part)
+            else:
+                self.expect(repr(part), part, after=f" after {self.previous.text}")
+            before, is_open = name, "an operator or " * (strength == "0")
+        self.depth -= is_nested
+        operands += [self.require(one, operator.takes, token) for one in read]
+        return self.build(operator, token, left[0].first if left else token, operands)
+
     def operator_after(self, operand: Operand) -> Operator | None:
         """Returns the infix operator ahead, which follows `operand`, or None."""
         return self.infix.get(self.next.kind)
+
+    def require(self, operand: Operand, wanted: Any, token: Token) -> Any:
+        """Returns an operand of the operator `token` as it is built in."""
+        return operand
 
     def atom(self) -> Rule:
         """Reads the value of an operand that begins with no prefix operator."""
         raise NotImplementedError
 
-    def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
-        """Reads an operator's right operand; returns the value. A prefix has no `left`."""
+    def build(
+        self, operator: Operator, token: Token, first: Token, operands: list[Any]
+    ) -> Any:
+        """Returns the value of an operator; its expression begins at `first`."""
         raise NotImplementedError

@@ -8,6 +8,7 @@ Source: docs/logic.md, section 1.
 """
 
 import difflib
+import functools
 import re
 from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
@@ -15,19 +16,9 @@ from typing import Any, ClassVar
 from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
 from jax_models.programs import grammar
-from jax_models.programs.grammar import Operand, Operator, Place, Rule, Token
+from jax_models.programs.grammar import Operand, Operator, Place, Rule, Token, shorten
 from jax_models.programs.logic import syntax
-from jax_models.programs.logic.syntax import (
-    CONSTANTS,
-    INFIX,
-    PREDICATES,
-    PREFIX,
-    SIDES,
-    Count,
-    Formula,
-    FormulaNode,
-    Term,
-)
+from jax_models.programs.logic.syntax import ATOMS, INFIX, PREFIX, Count, Formula, Term
 
 # Operators of other notations: what is written here.
 _ELSEWHERE = """\
@@ -44,10 +35,10 @@ _CONSTANT_HINTS = {
     "T": "; T is the constant true",
     "F": f"; F is the constant false, eventually phi is written {ELSEWHERE['F']}",
 }
-WORDS = frozenset(filter(str.isalpha, (*PREFIX, *INFIX, *CONSTANTS, *PREDICATES)))
+WORDS = frozenset(filter(str.isalpha, (*PREFIX, *INFIX, *ATOMS)))
 _MISMATCHED: dict[type, str] = {
-    FormulaNode: "found the number {found} outside a comparison, expected a formula{use}; "
-    "compare it, as in {found} >= 1",
+    syntax.FormulaNode: "found the number {found} outside a comparison, expected a "
+    "formula{use}; compare it, as in {found} >= 1",
     Term: "found the formula {found}, expected a number{use}; numbers are integers and "
     "counts #<[phi], and comparisons are joined by and",
     Count: "found the {kind} {found}, expected one count: predicates are of #<[phi] or "
@@ -85,13 +76,11 @@ def locate_formula(
     expect_kind("formula", text, str, "its text")
     parser = _Parser(text, None if alphabet is None else check_alphabet(alphabet))
     if not text.strip():
-        parser.place(0).fail(
-            "found an empty formula, expected one; write for instance Q_a"
-        )
+        parser.place(0).fail("found an empty formula, expected one, for instance Q_a")
     whole, after = parser.run(parser.expression()), parser.next
     if after.kind != "end":
         after.place.fail(f"found {after.kind} without an opening one; take it out")
-    return parser.require(whole, FormulaNode), parser.places
+    return parser.require(whole, syntax.FormulaNode, None), parser.places
 
 
 class _Parser(grammar.Parser):
@@ -114,15 +103,13 @@ class _Parser(grammar.Parser):
         re.VERBOSE,
     )
     refused: ClassVar = {
-        "too_long": "found an integer of {length} digits, expected at most 3000; scale "
-        "the comparison down",
+        "too_long": "found an integer of {length} digits, expected at most 3000; scale down",
         "no_quoted": "found Q_' without a symbol and a closing quote, expected Q_'x'; "
         r"inside quotes write \' for a quote and \\ for a backslash",
         "no_name": "found Q_ and then {token.text!r}, expected the name of a symbol after "
         "Q_; put other characters in quotes, as in Q_'('",
         "no_count": "found '#', expected a count; write #<[phi] or #>[phi]",
-        "no_integer": "found {token.shown!r}, expected an integer of digits alone; a "
-        "product is written with *",
+        "no_integer": "found {shown!r}, expected digits alone; a product is written with *",
         "no_word": "found the character {token.text!r}, expected a formula's words and "
         "marks; a symbol is written Q_a, or Q_'x' in quotes",
     }
@@ -137,24 +124,17 @@ class _Parser(grammar.Parser):
         self.places: dict[Formula | Count, Place] = {}
 
     def check(self, token: Token) -> Token:
-        word = token.shown
+        fail, word = token.place.fail, shorten(token.text)
         if token.kind in ("word", "elsewhere") and word in ELSEWHERE:
             hint = f"; a symbol {word} is written Q_{word}" * word.isalpha()
-            token.place.fail(
-                f"found {word!r} of another notation, expected that of "
-                f"docs/logic.md; write {ELSEWHERE[word]}{hint}"
-            )
+            here = f"expected that of docs/logic.md; write {ELSEWHERE[word]}{hint}"
+            fail(f"found {word!r} of another notation, {here}")
         if token.kind == "word":
             hint = _suggestion(token.text, WORDS)
             if not hint and self.text[token.stop :].lstrip().startswith("("):
-                token.place.fail(
-                    f"found the predicate {word!r}, which has no definition; expected "
-                    "odd, even or mod(m,r)"
-                )
-            token.place.fail(
-                f"found the unknown word {word!r}, expected one of "
-                f"{' '.join(sorted(WORDS))}{hint or '; a symbol a is written Q_a'}"
-            )
+                fail(f"found the predicate {word!r}, expected odd, even or mod(m,r)")
+            known, hint = " ".join(sorted(WORDS)), hint or "; a symbol a is written Q_a"
+            fail(f"found the unknown word {word!r}, expected one of {known}{hint}")
         if token.kind == "symbol":
             # Without quotation marks and the backslashes between them.
             return token._replace(text=re.sub(r"\\(.)|'", r"\1", token.text))
@@ -175,111 +155,82 @@ class _Parser(grammar.Parser):
         last = self.previous.text
         token = self.expect(
             "a formula or a number; write for instance Q_a or #<[Q_a] >= 1",
-            *("symbol", "integer", "(", *PREDICATES, *SIDES, *CONSTANTS),
+            *("symbol", "integer", *ATOMS),
             after=f" after {last}" if last else " at the beginning",
         )
-        match token.kind:
+        match ATOMS.get(token.kind, token.kind):
             case "symbol":
                 value, known = syntax.Symbol(token.text), self.alphabet
                 if known is not None and token.text not in known:
-                    hint = _suggestion(token.text, known)
-                    token.place.fail(
-                        f"found the symbol {token.text!r}, expected one of the alphabet "
-                        f"{' '.join(known)}{hint or '; add it, or correct the formula'}"
+                    hint = (
+                        _suggestion(token.text, known)
+                        or "; add it, or correct the formula"
                     )
+                    found = (
+                        f"found the symbol {token.text!r}, expected one of the alphabet"
+                    )
+                    token.place.fail(f"{found} {' '.join(known)}{hint}")
             case "integer":
                 value = Term((), int(token.text))
-            case "(":
-                value = (yield self._enclosed(token)).value
-            case name if name in CONSTANTS:
-                value = CONSTANTS[name]
-            case name if name in SIDES:
-                inside = yield self._enclosed(
-                    self.expect("[", "[", after=f" after {name}")
-                )
-                count = Count(SIDES[name], self.require(inside, FormulaNode))
-                value = Term(((1, count),))
-            case name:
-                predicate = PREDICATES[name] or self._modulo()
+            case syntax.Predicate() | None as predicate:
+                predicate = predicate or self._modulo()
                 value = syntax.AtPosition(predicate)
-                if opening := self.accept("("):
-                    inside = yield self._enclosed(opening)
-                    value = syntax.OfCount(predicate, self.require(inside, Count))
+                if self.accept("("):
+                    make = functools.partial(syntax.OfCount, predicate)
+                    of_count = Operator(9, "count/0 )", make, Count)
+                    value = yield self.apply(of_count, token)
+            case value:
+                pass
         return self._located(value, token)
-
-    def _enclosed(self, opening: Token) -> Rule:
-        closing = ")" if opening.kind == "(" else "]"
-        inside = yield self.expression()
-        self.expect(
-            f"{closing} to close the {opening.kind} of {opening.place}", closing
-        )
-        return inside
 
     def _modulo(self) -> syntax.Predicate:
-        separator = self.expect("(", "(", after=" after mod")
+        first = self.previous
+        self.expect("'('", "(", after=" after mod")
+        what = "an integer, modulus or residue; a predicate of a count is mod(m,r)(#<[phi])"
         numbers: list[int] = []  # the modulus, then the residues
-        while separator.kind != ")":
-            which = "residue r" if numbers else "modulus m"
-            number = self.expect(
-                f"the {which} of mod(m,r), an integer; a predicate of a count is "
-                "mod(m,r)(#<[phi])",
-                "integer",
-            )
-            numbers.append(int(number.text))
-            if not numbers[0]:
-                number.place.fail("found the modulus 0, expected at least 1")
-            if max(numbers[1:], default=0) >= numbers[0]:
-                number.place.fail(
-                    f"found the residue {number.text} modulo {numbers[0]}, expected 0 to "
-                    f"{numbers[0] - 1}"
-                )
-            separator = self.expect(", or ) in mod", ",", ")")
-        if len(numbers) == 1:
-            separator.place.fail("found ) after the modulus, expected , and a residue")
-        return syntax.Predicate(numbers[0], tuple(numbers[1:]))
+        for token in self.listed(what, "integer", ")", "in mod"):
+            numbers.append(int(token.text))
+            residues = tuple(numbers[1:]) or (0,)
+            self._made(token, first, syntax.Predicate, numbers[0], residues)
+        make = functools.partial(syntax.Predicate, numbers[0], tuple(numbers[1:]))
+        return self._made(self.previous, first, make)
 
-    def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
-        use = f" for {token.kind}"
-        values = [self.require(operand, operator.takes, use) for operand in left]
-        right = yield self.expression(operator.right)
-        values.append(self.require(right, operator.takes, use))
-        try:
-            value = operator.make(*values)
-        except InputError as error:  # of the syntax tree, which knows no columns
-            token.place.fail(str(error))
-        if value is None:
-            factors = " and ".join(map(self._shown, (*left, right)))
-            token.place.fail(
-                f"found the product of {factors}, expected an integer on one side of *; "
-                "products of two counts are not linear"
-            )
+    def build(
+        self, operator: Operator, token: Token, first: Token, operands: list[Any]
+    ) -> Any:
+        value = self._made(token, first, operator.make, *operands)
         return self._located(value, token)
 
-    def require(self, operand: Operand, wanted: type, use: str = "") -> Any:
+    def _made(self, token: Token, first: Token, make: Any, *values: Any) -> Any:
+        try:
+            return make(*values)
+        except InputError as error:  # of the syntax tree, which knows no columns
+            found = shorten(self.text[first.start : self.previous.stop])
+            token.place.fail(f"found {found}: {error}")
+
+    def require(self, operand: Operand, wanted: Any, token: Token | None) -> Any:
         """The formula, number or count that an operand is; an error if it is another."""
         match operand.value:
+            case Count() as count if wanted is Term:
+                return Term(((1, count),))
             case Term(terms=((1, count),), constant=0) if wanted is Count:
                 return count
             case value if isinstance(value, wanted):
                 return value
-        kind = "integer term" if isinstance(operand.value, Term) else "formula"
-        message = _MISMATCHED[wanted]
-        found = self._shown(operand)
+        use = f" for {token.kind}" if token else ""
+        kind = "formula" if isinstance(operand.value, Formula) else "integer term"
+        message, found = _MISMATCHED[wanted], self._shown(operand)
         operand.first.place.fail(message.format(found=found, kind=kind, use=use))
 
     def _located(self, value: Formula | Term, token: Token) -> Formula | Term:
         """Returns the value; records the token's place for all parts without a place."""
-        new = [*grammar.children(value)] if isinstance(value, Term) else [value]
-        while new:
-            part = new.pop()
-            if part not in self.places:
+        for part in grammar.walk(value, self.places):
+            if not isinstance(part, Term):
                 self.places[part] = token.place
-                new += grammar.children(part)
         return value
 
     def _shown(self, operand: Operand) -> str:
-        found = " ".join(self.text[operand.first.start : operand.stop].split())
-        return found if len(found) <= 40 else f"{found[:24]} ... {found[-10:]}"
+        return shorten(self.text[operand.first.start : operand.stop])
 
 
 def _suggestion(word: str, known: Collection[str]) -> str:
@@ -288,8 +239,7 @@ def _suggestion(word: str, known: Collection[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-_PREDICATES = {predicate: word for word, predicate in PREDICATES.items()}
-_SIDES = {side: mark for mark, side in SIDES.items()}
+_WORDS = {value: word for word, value in ATOMS.items()}
 _ATOM = 6
 
 # Text, or a formula or count and how tightly its place asks it to bind.
@@ -318,26 +268,18 @@ def format_formula(formula: Formula) -> str:
         part = waiting.pop()
         if isinstance(part, str):
             written.append(part)
-            continue
-        strength, parts = _parts(part[0])
-        waiting += reversed(parts if strength >= part[1] else ["(", *parts, ")"])
+        else:
+            strength, parts = _parts(part[0])
+            waiting += reversed(parts if strength >= part[1] else ["(", *parts, ")"])
     return "".join(written)
-
-
-def _is_equality(formula: Formula, terms: Any, constant: int) -> bool:
-    """True for two comparisons that together say that a sum is 0."""
-    try:
-        return formula is Term(terms, constant - 1).is_zero()
-    except InputError:  # the other has an integer of too many bits, so it is none
-        return False
 
 
 def _parts(formula: Formula | Count) -> tuple[int, list[Part]]:
     """Binding strength of a formula, and its text with sub-formulas to be written."""
     match formula:
-        case syntax.Joined("and", syntax.Comparison(terms, constant)) if _is_equality(
-            formula, terms, constant
-        ):
+        case syntax.Joined("and", syntax.Comparison(terms, constant), other) if vars(
+            other
+        ) == vars(-1 * Term(terms, constant - 2)):
             return _ATOM, _comparison(terms, "=", 1 - constant)
         case syntax.Joined(word, left, right):
             strength, after = INFIX[word].strength, INFIX[word].right
@@ -349,15 +291,15 @@ def _parts(formula: Formula | Count) -> tuple[int, list[Part]]:
         case syntax.Symbol(name):
             quoted = "'" + re.sub(r"(['\\])", r"\\\1", name) + "'"
             return _ATOM, ["Q_" + (name if re.fullmatch(r"\w+", name) else quoted)]
-        case syntax.Constant(value):
-            return _ATOM, ["T" if value else "F"]
+        case syntax.Constant():
+            return _ATOM, [_WORDS[formula]]
         case syntax.Comparison(terms, constant):
             return _ATOM, _comparison(terms, ">=", 1 - constant)
         case Count(side, operand):
-            return _ATOM, [_SIDES[side], "[", (operand, 0), "]"]
+            return _ATOM, [syntax.SIDES[side], "[", (operand, 0), "]"]
         case syntax.AtPosition(predicate) | syntax.OfCount(predicate):
             numbers = ",".join(map(str, (predicate.modulus, *predicate.residues)))
-            word = _PREDICATES.get(predicate, f"mod({numbers})")
+            word = _WORDS.get(predicate, f"mod({numbers})")
             if isinstance(formula, syntax.AtPosition):
                 return _ATOM, [word]
             return _ATOM, [word, "(", (formula.count, 0), ")"]

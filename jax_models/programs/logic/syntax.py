@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import operator
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
@@ -45,17 +45,17 @@ class Node(metaclass=Interned):
         dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
 
     def __post_init__(self) -> None:
-        """Checks the fields."""
-        for name, value in vars(self).items():
-            is_right, noun = _FIELDS[name]
-            if name == "operator" and value not in _OPERATORS[type(self).__name__]:
-                raise InputError(f"{value!r} is no operator of {type(self).__name__}")
-            if not is_right(value):
-                of = vars(self).get("operator", type(self).__name__)
+        """Checks the fields by their annotations."""
+        for name, field in self.__dataclass_fields__.items():
+            value, words = vars(self)[name], getattr(field.type, "__args__", ())
+            kind, noun = (object, "") if words else _KINDS[field.type]
+            is_right = isinstance(value, kind) and value != ""
+            if not is_right or (words and value not in words):
+                of = (noun and vars(self).get("operator")) or type(self).__name__
+                noun = noun or " or ".join(map(repr, words))
                 advice = "; compare it with a number" * isinstance(value, Count)
-                raise InputError(
-                    f"the {name} of {of} must be {noun}, got {value!r}{advice}"
-                )
+                found = f"{value!r}{advice}"
+                raise InputError(f"the {name} of {of} must be {noun}, got {found}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(vars(self).values())
@@ -180,17 +180,14 @@ class Comparison(FormulaNode):
     def __post_init__(self) -> None:
         term = Term(self.terms, self.constant)
         if not term.terms:
-            raise InputError(
-                "a comparison needs a count that does not cancel; at_least_one makes a "
-                "constant of one without"
-            )
+            raise InputError("a comparison needs a count that does not cancel")
         numbers = (term.constant, *dict(term.terms))
         longest = max(abs(number).bit_length() for number in numbers)
         if longest > MOST_BITS:
-            raise InputError(
-                f"a comparison has an integer of {longest} bits, more than {MOST_BITS}; "
-                "scale it down"
+            found = (
+                f"a comparison has an integer of {longest} bits, more than {MOST_BITS}"
             )
+            raise InputError(f"{found}; scale it down")
         vars(self).update(vars(term))
 
 
@@ -219,10 +216,10 @@ class Predicate(Node):
         modulus = _integer(self.modulus)
         residues = tuple(sorted({_integer(r) for r in self.residues}))
         if modulus < 1:
-            raise InputError(f"a modulus is at least 1, got {modulus}")
+            raise InputError(f"expected a modulus of at least 1, got {modulus}")
         if not residues or not 0 <= residues[0] <= residues[-1] < modulus:
             raise InputError(
-                f"residues modulo {modulus} are some of 0 to {modulus - 1}, got "
+                f"expected some of 0 to {modulus - 1} as residues modulo {modulus}, got "
                 f"{self.residues}"
             )
         vars(self).update(modulus=modulus, residues=residues)
@@ -246,19 +243,12 @@ class OfCount(FormulaNode):
     count: Count
 
 
-# Words of nodes with one operand, and with two.
-_OPERATORS = {"Prefixed": ("not", "P", "N"), "Joined": ("and", "or", "S", "U")}
-# Tests of fields, and how messages name what is right.
-_FIELDS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "name": (lambda x: isinstance(x, str) and x, "a string that is not empty"),
-    "operator": (lambda x: isinstance(x, str), "an operator"),
-    "side": (("prefix", "suffix").__contains__, "'prefix' or 'suffix'"),
-    "predicate": (lambda x: isinstance(x, Predicate), "a Predicate"),
-    "count": (lambda x: isinstance(x, Count), "a Count"),
-    **dict.fromkeys(
-        ("operand", "left", "right"),
-        (lambda x: isinstance(x, FormulaNode), "a formula"),
-    ),
+# Classes of annotated fields, and their nouns in messages.
+_KINDS: dict[Any, tuple[type, str]] = {
+    str: (str, "a string that is not empty"),
+    "Formula": (FormulaNode, "a formula"),
+    Predicate: (Predicate, "a Predicate"),
+    Count: (Count, "a Count"),
 }
 _Atom = Symbol | Constant | Comparison | AtPosition | OfCount
 Formula: TypeAlias = _Atom | Prefixed | Joined
@@ -268,19 +258,9 @@ FIRST, LAST = Not(Previous(TRUE)), Not(Next(TRUE))
 ODD, EVEN = Predicate(2, (1,)), Predicate(2, (0,))
 
 
-def implies(left: Formula, right: Formula) -> Formula:
-    """Returns left → right, which is ¬left ∨ right."""
-    return Or(Not(left), right)
-
-
-def historically(operand: Formula) -> Formula:
-    """Returns ¬(T S ¬φ): φ at the position and everywhere before it."""
-    return Not(Since(TRUE, Not(operand)))
-
-
-def always(operand: Formula) -> Formula:
-    """Returns ¬(T U ¬φ), G φ: φ at the position and everywhere after it."""
-    return Not(Until(TRUE, Not(operand)))
+implies = lambda left, right: Or(Not(left), right)
+historically = lambda operand: Not(Since(TRUE, Not(operand)))
+always = lambda operand: Not(Until(TRUE, Not(operand)))  # G
 
 
 def _balanced(join: Any, none: Formula, operands: Iterable[Formula]) -> Formula:
@@ -301,16 +281,20 @@ def at_least_one(terms: Iterable[tuple[int, Count]], constant: int) -> Formula:
     return Term(tuple(terms), constant).at_least(1)
 
 
-def product(left: Term, right: Term) -> Term | None:
-    """Returns the product of two terms, or None where neither is an integer."""
-    if not left.terms:
-        return left.constant * right
-    return None if right.terms else right.constant * left
+def _product(left: Term, right: Term) -> Term:
+    if left.terms and right.terms:
+        raise InputError(
+            "expected an integer on one side of *; counts are not multiplied"
+        )
+    return right.constant * left if left.terms else left.constant * right
 
 
-CONSTANTS = {"T": TRUE, "F": FALSE, "first": FIRST, "last": LAST}
-PREDICATES = {"odd": ODD, "even": EVEN, "mod": None}  # of the numbers in mod(m,r,s)
-SIDES: dict[str, Literal["prefix", "suffix"]] = {"#<": "prefix", "#>": "suffix"}
+# Constants, and predicates: None is that of the numbers in mod(m,r,s).
+ATOMS: dict[str, Any] = {
+    **{"T": TRUE, "F": FALSE, "first": FIRST, "last": LAST},
+    **{"odd": ODD, "even": EVEN, "mod": None},
+}
+SIDES: dict[Any, str] = {"prefix": "#<", "suffix": "#>"}
 # A prefix operator stands anywhere; its operand binds as tightly as a prefix operator.
 PREFIX = {
     "not": Operator(9, 5, Not, FormulaNode),
@@ -321,6 +305,11 @@ PREFIX = {
     "once": Operator(9, 5, lambda phi: Since(TRUE, phi), FormulaNode),
     "historically": Operator(9, 5, historically, FormulaNode),
     "-": Operator(9, 9, lambda term: -1 * term, Term),
+    "(": Operator(9, "operand/0 )", lambda inside: inside),
+    **{
+        mark: Operator(9, "[ formula/0 ]", functools.partial(Count, side), FormulaNode)
+        for side, mark in SIDES.items()
+    },
 }
 INFIX = {
     "<->": Operator(0, 0, lambda a, b: And(implies(a, b), implies(b, a)), FormulaNode),
@@ -338,5 +327,5 @@ INFIX = {
     "=": Operator(6, 7, lambda a, b: (a - b).is_zero(), Term),
     "+": Operator(7, 8, operator.add, Term),
     "-": Operator(7, 8, operator.sub, Term),
-    "*": Operator(8, 9, product, Term),
+    "*": Operator(8, 9, _product, Term),
 }

@@ -56,6 +56,7 @@ class IntegerType:
 
     low: Linear
     high: Linear
+    noun: ClassVar = "integers"
 
     def __add__(self, other: "IntegerType") -> "IntegerType":
         return IntegerType(self.low + other.low, self.high + other.high)
@@ -74,6 +75,7 @@ class BooleanType(IntegerType):
 
     low: Linear = Linear(0, 0)
     high: Linear = Linear(0, 1)
+    noun = "Booleans"
 
     def __str__(self) -> str:
         return "Boolean"
@@ -84,6 +86,7 @@ class SymbolType:
     """Type of a symbol that is one of `symbols`, in this order."""
 
     symbols: tuple[str, ...]
+    noun: ClassVar = "symbols"
 
     def __str__(self) -> str:
         return f"symbol among {' '.join(map(repr, self.symbols))}"
@@ -177,15 +180,12 @@ class Program:
 
 def indices(node: Expression) -> frozenset[str]:
     """Returns the indices of variables in a part of a lookup: "i", "j", or "" for none."""
-    return frozenset(
-        part.index for part in grammar.walk(node) if isinstance(part, Variable)
-    )
+    parts = grammar.walk(node)
+    return frozenset(part.index for part in parts if isinstance(part, Variable))
 
 
-# The tree is walked by recursion, and Python's stack has a thousand frames.
-MOST_NESTED = 50
 _FACTOR = 7  # strength of what no operator enters
-_HEADS: Mapping[str, Any] = {"psum": None, "right_j": "right", "left_j": "left"}
+_LOOKUP = Operator(_FACTOR, f"[ mask , predicate/0 ] value/{_FACTOR} : {_FACTOR}")
 # Value and type of a constant, by the kind of its token.
 _CONSTANTS: Mapping[str, Callable[[str], tuple[Any, Type]]] = {
     "integer": lambda text: (int(text), exactly(int(text))),
@@ -212,28 +212,30 @@ class _Parser(grammar.Parser):
     refused: ClassVar = {
         # Vectors of integers have 64 bits.
         "too_long": "the integer has {length} digits; at most 18 are read",
-        "no_symbol": "this quotation mark begins no symbol; write one symbol between two "
-        "marks, as in 'a'",
+        "no_symbol": "this quotation mark begins no symbol; write it as in 'a'",
         "no_word": "the character {token.text!r} begins no word of a program",
     }
     words = frozenset(
         "and or not if then else true false pos in psum right_j left_j return i j".split()
     )
     prefix: ClassVar = {
-        "if": Operator(0, 0),
+        "if": Operator(0, "condition/0 then value/0 else 0"),
         "not": Operator(3, 3),
         "-": Operator(5, 6),
+        "(": Operator(_FACTOR, "operand/0 )"),
+        "psum": Operator(_FACTOR, f"[ mask ] {_FACTOR}"),
+        **dict.fromkeys(("right_j", "left_j"), _LOOKUP),
     }
     infix: ClassVar = {
         "or": Operator(1, 2),
         "and": Operator(2, 3),
-        **dict.fromkeys(
-            ("=", "!=", "<", "<=", ">", ">=", "in", "not"), Operator(4, 5, alone=True)
-        ),
+        **dict.fromkeys(("=", "!=", "<", "<=", ">", ">="), Operator(4, 5, alone=True)),
+        "in": Operator(4, "{ symbols", alone=True),
+        "not": Operator(4, "in { symbols", alone=True),
         **dict.fromkeys(("+", "-"), Operator(5, 6)),
         "*": Operator(6, _FACTOR, alone=True),
     }
-    _depth = 0  # of the expression that is read
+    most_nested = 50  # the tree is walked by recursion: Python's stack has 1000 frames
 
     def split(self) -> Iterator[Token]:
         # All words are checked before the grammar is; a line goes on in open brackets.
@@ -250,14 +252,11 @@ class _Parser(grammar.Parser):
         while self._after_ends() not in ("return", "end"):
             name = self.expect("a new name or 'return'", "word")
             self.expect(f"'=' after the name {name.text!r}", "=")
+            expression = self.run(self.expression()).value
             after = f"the end of the line after the definition of {name.text!r}"
-            ends = (f"an operator, or ';' or {after}", ";", "newline", "end")
-            expression = self.run(self._nested(0, *ends))
+            self.expect(f"an operator, or ';' or {after}", ";", "newline", "end")
             definitions.append((Variable(name.place, name.text), expression))
-        if not self.accept("return"):
-            self.next.place.fail(
-                "the program returns nothing; end it with 'return NAME'"
-            )
+        self.expect("'return NAME': the program returns nothing", "return")
         name = self.expect("a name", "word", POSITION, INPUT)
         self._after_ends()
         self.expect("the end of the program after what it returns", "end")
@@ -268,116 +267,80 @@ class _Parser(grammar.Parser):
             pass
         return self.next.kind
 
-    def _nested(self, least: int = 0, what: str = "", *kinds: str) -> Rule:
-        """Reads an expression in another one, and the token expected after it, if any."""
-        self._depth += 1
-        if self._depth > MOST_NESTED:
-            self.next.place.fail(
-                "the expression is nested too deep here; give a part of it a name of its "
-                "own"
-            )
-        found = yield self.expression(least)
-        self._depth -= 1
-        if kinds:
-            self.expect(what, *kinds)
-        return found.value
-
     def atom(self) -> Rule:
-        token = self.expect("a value", *_CONSTANTS, "word", "pos", "in", "(", *_HEADS)
-        match token.kind:
-            case "word" | "pos" | "in":
-                if not self.accept("("):
-                    return Variable(token.place, token.text)
-                index: Any = self.expect(
-                    f"i or j in {token.text}(...); there are no functions but psum, right_j "
-                    "and left_j",
-                    *("i", "j"),
-                ).kind
-                self.expect("')' after the index", ")")
-                return Variable(token.place, token.text, index)
-            case "(":
-                return (yield self._nested(0, "an operator or ')'", ")"))
-            case kind if kind in _CONSTANTS:
-                return Constant(token.place, *_CONSTANTS[kind](token.text))
-        self.expect(f"'[' after {token.kind}", "[")
-        mask = self._mask()
-        if token.kind == "psum":
-            if mask != "future":
-                token.place.fail("a prefix sum is over j<=i alone: write psum[j<=i]")
-            self.expect("']' after j<=i", "]")
-            return Operation(token.place, "psum", ((yield self._nested(_FACTOR)),))
-        self.expect("',' and a predicate after the mask", ",")
-        after = "an operator or ']' after the predicate"
-        predicate = yield self._nested(0, after, "]")
-        value = yield self._nested(_FACTOR, "':' and a default after the value", ":")
-        default = yield self._nested(_FACTOR)
-        if self.next.kind in self.infix:
-            self.next.place.fail(
-                f"{self.found} after a lookup could be meant for its default or for the "
-                "whole: put one of the two in parentheses"
-            )
-        side = _HEADS[token.kind]
-        return Lookup(token.place, side, mask, predicate, value, default)
+        yield from ()  # no rule is needed
+        token = self.expect("a value", *_CONSTANTS, "word", POSITION, INPUT)
+        if token.kind in _CONSTANTS:
+            return Constant(token.place, *_CONSTANTS[token.kind](token.text))
+        index: Any = ""
+        if self.accept("("):
+            what = "i or j; there are no functions but psum, right_j and left_j"
+            index = self.expect(what, "i", "j", after=f" in {token.text}(...)").kind
+            self.expect("')' after the index", ")")
+        return Variable(token.place, token.text, index)
 
-    def _mask(self) -> Mask:
-        if self.accept("true"):
-            return "none"
-        self.expect("a mask: true, j<=i, j<i, j>=i or j>i", "j")
-        order = self.expect("<=, <, >= or > in a mask", *MASKS)
-        self.expect("i at the end of a mask", "i")
-        return MASKS[order.kind]
+    def read_mask(self, token: Token) -> list[Mask]:
+        mask: Mask = "none"
+        if not self.accept("true"):
+            self.expect("a mask: true, j<=i, j<i, j>=i or j>i", "j")
+            mask = MASKS[self.expect("<=, <, >= or > in a mask", *MASKS).kind]
+            self.expect("i at the end of a mask", "i")
+        if token.kind != "psum":
+            return [mask]
+        if mask != "future":
+            token.place.fail("a prefix sum is over j<=i alone: write psum[j<=i]")
+        return []
 
-    def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
+    def read_symbols(self, token: Token) -> list[Constant]:
+        what = "a symbol such as 'a'"
+        symbols = self.listed(what, "symbol", "}", "after a symbol")
+        return [Constant(x.place, *_CONSTANTS["symbol"](x.text)) for x in symbols]
+
+    def require(self, operand: Operand, wanted: Any, token: Token) -> Operand:
+        if token.kind == "*" and operand.stop <= token.start:
+            # Of a lookup, the other node with a value, it is an expression.
+            if type(getattr(operand.value, "value", None)) is not int:
+                token.place.fail("only an integer multiplies: write it first, as 3 * x")
+        return operand
+
+    def build(
+        self, operator: Operator, token: Token, first: Token, operands: list[Any]
+    ) -> Expression:
         place, kind = token.place, token.kind
-        first: Any = left[0].value if left else None
-        if kind == "if":
-            first = yield self._nested(0, "'then' after the condition", "then")
-            second = yield self._nested(0, "'else' after the first value", "else")
-            return Operation(place, "if", (first, second, (yield self._nested())))
-        if kind == "not" and not left:
-            return Operation(place, "not", ((yield self._nested(operator.right)),))
-        if kind in ("in", "not"):
-            if kind == "not":
-                self.expect("'in' after 'not' behind a value", "in")
-            separator, tested = self.expect("'{' and a list of symbols", "{"), [first]
-            while separator.kind != "}":
-                symbol = self.expect("a symbol such as 'a'", "symbol")
-                tested.append(
-                    Constant(symbol.place, *_CONSTANTS["symbol"](symbol.text))
-                )
-                separator = self.expect("',' or '}' after a symbol", ",", "}")
-            member = Operation(place, "in", tuple(tested))
-            return member if kind == "in" else Operation(place, "not", (member,))
-        # Of a lookup, the other node with a value, it is an expression.
-        if kind == "*" and type(getattr(first, "value", None)) is not int:
-            place.fail(
-                "only an integer multiplies a vector, as in 3 * x: write it first"
-            )
-        right = yield self.expression(operator.right)
-        second = right.value
-        match kind:
-            case "or" | "and":
-                parts = first.operands if left[0].by is operator else (first,)
-                return Operation(parts[0].place, kind, (*parts, second))
-            case "!=":
-                equal = Operation(place, "=", (first, second))
-                return Operation(place, "not", (equal,))
-            case "*":
-                terms = ((first.value, second),)
-            case "+" | "-":
+        values = [x.value if isinstance(x, Operand) else x for x in operands]
+        match kind, *values:
+            case "(", value:
+                return value
+            case ("!=", *_) | ("not", _, _, *_):
+                inner = Operation(place, "=" if kind == "!=" else "in", tuple(values))
+                return Operation(place, "not", (inner,))
+            case "right_j" | "left_j", *_:
+                if self.next.kind in self.infix:
+                    of = "may be meant for its default or the whole: put one in parentheses"
+                    self.next.place.fail(f"{self.found} after a lookup {of}")
+                side: Any = kind.removesuffix("_j")
+                return Lookup(place, side, *values)
+            case "or" | "and", one, other:
+                parts = one.operands if operands[0].by is operator else (one,)
+                return Operation(parts[0].place, kind, (*parts, other))
+            case "*", factor, value:
+                terms = ((factor.value, value),)
+            case "+" | "-", *_:
+                *left, right = operands
                 terms = _terms(left[0]) if left else ()
                 terms += _terms(right, int(f"{kind}1"))
             case _:
-                return Operation(place, kind, (first, second))
+                return Operation(place, kind, tuple(values))
         if terms[0][0] == 1 and len(terms) == 1:
             return terms[0][1]
-        return Sum(left[0].first.place if left else place, terms)
+        return Sum(first.place, terms)
 
 
 def _terms(operand: Operand, sign: int = 1) -> tuple[tuple[int, Expression], ...]:
     """Terms of a sum that is not in brackets, or any other operand as one term."""
-    value = operand.value
-    terms = value.terms if operand.by and isinstance(value, Sum) else ((1, value),)
+    value, by = operand.value, operand.by
+    is_open = isinstance(value, Sum) and by and by.strength < _FACTOR
+    terms = value.terms if is_open else ((1, value),)
     return tuple((sign * factor, term) for factor, term in terms)
 
 

@@ -117,8 +117,14 @@ def test_joining_many_takes_the_least_depth(number):
         (lambda: Count("both", A), "'both'"),
         (lambda: Count("prefix", BEFORE), "Count('prefix', Symbol('a')); compare it"),
         (lambda: Symbol(""), "not empty"),
-        (lambda: syntax.Prefixed("S", A), "'S' is no operator of Prefixed"),
-        (lambda: syntax.Joined("not", A, A), "'not' is no operator of Joined"),
+        (
+            lambda: syntax.Prefixed("S", A),
+            "operator of Prefixed must be 'not' or 'P' or 'N', got 'S'",
+        ),
+        (
+            lambda: syntax.Joined("not", A, A),
+            "operator of Joined must be 'and' or 'or' or 'S' or 'U', got",
+        ),
         (lambda: Comparison(((1, A),), 0), "a term of a comparison is a count"),
         (lambda: Comparison(((1.5, BEFORE),), 0), "expected an integer, got 1.5"),
         (lambda: Predicate(0, (0,)), "at least 1"),

@@ -106,7 +106,11 @@ LOOKUP = "x = right_j[j<i, {}] {} : {}\nreturn x"
         ("x = psum[j<i] 1\nreturn x", (1, 5), "psum[j<=i]"),
         ("x = right_j[i<j, true] in(j) : 'a'\nreturn x", (1, 13), "a mask"),
         ("x = right_j[j=i, true] in(j) : 'a'\nreturn x", (1, 14), "in a mask"),
-        ("x = right_j[true, true] in(j)\nreturn x", (1, 30), "':' and a default"),
+        (
+            "x = right_j[true, true] in(j)\nreturn x",
+            (1, 30),
+            "':' after the value of 'right_j'",
+        ),
         ("x = left_j[true, true] 1 : 0 + 1\nreturn x", (1, 30), "in parentheses"),
         ("x = 1234567890123456789\nreturn x", (1, 5), "19 digits; at most 18"),
         (f"x = {'(' * 99}1", (1, 55), "nested too deep"),
