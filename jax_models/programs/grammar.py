@@ -21,8 +21,7 @@ from jax_models.errors import InputError
 Rule = Generator["Rule", Any, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A line and a column of a text, both from 1; `line` is None where none is shown."""
 
     line: int | None
@@ -91,8 +90,7 @@ class Token(NamedTuple):
     place: Place
 
 
-@dataclasses.dataclass(frozen=True)
-class Operator:
+class Operator(NamedTuple):
     """Binding strength of an operator, what follows it, and the node it makes.
 
     A right operand follows, given by its strength alone, or several parts: operands as
@@ -124,6 +122,10 @@ class Parser:
     prefix: ClassVar[Mapping[str, Operator]]
     infix: ClassVar[Mapping[str, Operator]]
     most_nested: ClassVar[float] = math.inf
+    # Rule of the value of an operand that begins with no prefix operator.
+    atom: Callable[..., Rule]
+    # Value of an operator, given it, its token, the first of its expression, its operands.
+    build: Callable[..., Any]
     subject: ClassVar[str] = ""  # of the text; two lines or more are then counted
     names: ClassVar[Mapping[str, str]] = {  # of kinds that their text does not name
         "end": "the end",
@@ -233,7 +235,8 @@ class Parser:
         operands = [self.require(one, operator.takes, token) for one in left]
         read: list[Any] = []
         before = is_open = ""  # the operand before a token, if operators may follow it
-        self.depth += (is_nested := not left and token.kind != "-")
+        is_nested = not left and token.kind != "-"  # what is infix or a sign is not
+        self.depth += is_nested
         for part in str(operator.right).split():
             name, _, strength = part.rpartition("/")
             if strength.isdigit():
@@ -260,13 +263,3 @@ class Parser:
     def require(self, operand: Operand, wanted: Any, token: Token) -> Any:
         """Returns an operand of the operator `token` as it is built in."""
         return operand
-
-    def atom(self) -> Rule:
-        """Reads the value of an operand that begins with no prefix operator."""
-        raise NotImplementedError
-
-    def build(
-        self, operator: Operator, token: Token, first: Token, operands: list[Any]
-    ) -> Any:
-        """Returns the value of an operator; its expression begins at `first`."""
-        raise NotImplementedError

@@ -1,8 +1,7 @@
 """Formulas from text, and as text that parses back to the same formula.
 
-Operators and their strengths are a table, by which formulas are read and printed. Printed,
-derived operators appear as what they stand for, except the equality of two terms. The text
-has the size of the tree, which may be exponentially more than the formula.
+Printed, derived operators appear as what they stand for, except the equality of two terms.
+The text has the size of the tree, which may be exponentially more than the formula.
 
 Source: docs/logic.md, section 1.
 """
@@ -144,11 +143,12 @@ class _Parser(grammar.Parser):
         if self.next.kind not in _AFTER_OPERANDS:
             before = self._shown(operand)
             word = self.next.kind if self.next.kind in WORDS else before
-            self.expect(
-                "an operator between formulas or numbers, or a closing bracket; join two "
-                f"formulas with and, or, ->, <->, S, U, W, R{_CONSTANT_HINTS.get(word, '')}",
-                after=f" after {before}",
+            hint = _CONSTANT_HINTS.get(word, "")
+            join = f"join two formulas with and, or, ->, <->, S, U, W, R{hint}"
+            what = (
+                f"an operator between formulas or numbers, or a closing bracket; {join}"
             )
+            self.expect(what, after=f" after {before}")
         return super().operator_after(operand)
 
     def atom(self) -> Rule:
@@ -162,14 +162,9 @@ class _Parser(grammar.Parser):
             case "symbol":
                 value, known = syntax.Symbol(token.text), self.alphabet
                 if known is not None and token.text not in known:
-                    hint = (
-                        _suggestion(token.text, known)
-                        or "; add it, or correct the formula"
-                    )
-                    found = (
-                        f"found the symbol {token.text!r}, expected one of the alphabet"
-                    )
-                    token.place.fail(f"{found} {' '.join(known)}{hint}")
+                    hint = _suggestion(token.text, known) or "; add it to the alphabet"
+                    expected = f"expected one of the alphabet {' '.join(known)}{hint}"
+                    token.place.fail(f"found the symbol {token.text!r}, {expected}")
             case "integer":
                 value = Term((), int(token.text))
             case syntax.Predicate() | None as predicate:

@@ -159,10 +159,9 @@ class Term(Tree):
 
     def at_least(self, least: int) -> "Formula":
         """Returns self ≥ least; a `Constant` without any count."""
-        constant = self.constant + 1 - least
-        return (
-            Comparison(self.terms, constant) if self.terms else Constant(constant > 0)
-        )
+        if not self.terms:
+            return Constant(self.constant >= least)
+        return Comparison(self.terms, self.constant + 1 - least)
 
     def is_zero(self) -> "Formula":
         """Returns self = 0, which is self ≥ 0 and −self ≥ 0."""
@@ -184,10 +183,8 @@ class Comparison(FormulaNode):
         numbers = (term.constant, *dict(term.terms))
         longest = max(abs(number).bit_length() for number in numbers)
         if longest > MOST_BITS:
-            found = (
-                f"a comparison has an integer of {longest} bits, more than {MOST_BITS}"
-            )
-            raise InputError(f"{found}; scale it down")
+            found = f"an integer of {longest} bits, more than {MOST_BITS}"
+            raise InputError(f"a comparison has {found}; scale it down")
         vars(self).update(vars(term))
 
 
@@ -257,10 +254,10 @@ TRUE, FALSE = Constant(True), Constant(False)
 FIRST, LAST = Not(Previous(TRUE)), Not(Next(TRUE))
 ODD, EVEN = Predicate(2, (1,)), Predicate(2, (0,))
 
-
+# Derived operators, by their definitions; `always` is G.
 implies = lambda left, right: Or(Not(left), right)
 historically = lambda operand: Not(Since(TRUE, Not(operand)))
-always = lambda operand: Not(Until(TRUE, Not(operand)))  # G
+always = lambda operand: Not(Until(TRUE, Not(operand)))
 
 
 def _balanced(join: Any, none: Formula, operands: Iterable[Formula]) -> Formula:
@@ -283,9 +280,7 @@ def at_least_one(terms: Iterable[tuple[int, Count]], constant: int) -> Formula:
 
 def _product(left: Term, right: Term) -> Term:
     if left.terms and right.terms:
-        raise InputError(
-            "expected an integer on one side of *; counts are not multiplied"
-        )
+        raise InputError("expected an integer on one side; counts are not multiplied")
     return right.constant * left if left.terms else left.constant * right
 
 

@@ -141,11 +141,7 @@ class Constant(Node):
 
 
 class Operation(Node):
-    """Application of not, and, or, in, if, psum, =, <, <=, > or >=.
-
-    `and` and `or` have two operands or more. The operands of `in` are what is tested and
-    the symbols; those of `if` the condition and both values.
-    """
+    """not, and, or, in, if, psum, =, <, <=, > or >= of operands in the order of the text."""
 
     operator: str
     operands: tuple["Expression", ...]
