@@ -52,7 +52,7 @@ durations: $(TOOLS) $(QUICK)
 	WRITE_DURATIONS=1 $(QUICKLY) -m "$(APART)" $(FLAGS)
 
 test-all: $(TOOLS)
-	$(PYTEST) -m "not gpu and not real" $(FLAGS)
+	JAX_DISABLE_MOST_OPTIMIZATIONS=false $(PYTEST) -m "not gpu and not real" $(FLAGS)
 
 # Trained checkpoints that packages carry, against transformers in $$PEER_PYTHON, an
 # interpreter with torch and transformers. Only their weights are used: nothing of what

@@ -10,6 +10,8 @@ from pathlib import Path
 
 # Commands that tests start keep nothing that they compile, unless told to.
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+# A third of the time; `make test-all` compiles as users do.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
 
 import jax
 import pytest
@@ -39,15 +41,6 @@ def pytest_configure(config):
     config.pluginmanager.register(durations)
     # The processes of a run, and the next run, compile what takes long once.
     keep_programs(str(config.cache.mkdir("programs")))
-
-
-@pytest.fixture(scope="module")
-def quick_compilation():
-    """Compiles without most optimisations, in half the time."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture

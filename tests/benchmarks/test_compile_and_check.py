@@ -20,8 +20,6 @@ CONFIG: dict[str, Any] = {
     "budget": 0.0,
 }
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def test_a_row_has_what_was_checked_and_the_ratios():
     row = compile_and_check.measure(CONFIG)

@@ -8,8 +8,6 @@ from bounds.influence import build_request
 from tests.architecture import small_model
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def test_the_values_are_every_substitution_rerun():
     model = small_model(3, d_model=2, d_ff=3, dtype="float64")

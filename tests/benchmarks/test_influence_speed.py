@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from benchmarks import influence_speed
 from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.propagation.change_block import prepare
@@ -20,8 +18,6 @@ CONFIG: dict[str, Any] = {
     "budget": 60.0,
     **influence_speed.SIZES,
 }
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def test_every_timed_call_forms_its_base_pass(monkeypatch):

@@ -21,8 +21,6 @@ CONFIG: dict[str, Any] = {
     **roofline.SIZES,
 }
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def test_the_roof_is_the_lower_of_two_lines():
     found = roofline.roof(np.array([0.5, 2.0, 8.0]), 100.0, 25.0)

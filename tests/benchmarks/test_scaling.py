@@ -21,8 +21,6 @@ CONFIG: dict[str, Any] = {
     **scaling.SIZES,
 }
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.mark.parametrize("exponent", [0, 1, 2.5])
 def test_a_power_is_found_with_no_error(exponent):

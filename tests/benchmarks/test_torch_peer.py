@@ -22,8 +22,6 @@ CONFIG: dict[str, Any] = {
 }
 SECONDS = {"batched_seconds": 4.0, "alone_seconds": 8.0, "forward_seconds": 1.0}
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.fixture(autouse=True)
 def parsed_flags():

@@ -21,8 +21,6 @@ LENGTH = 8
 # Largest ratio of an error to the stored errors of all masks and lengths.
 FACTOR = 3
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def config(family, dtype="float64", mask="none", **entries):
     shape = {"family": family, "dtype": dtype, "mask": mask, "n": LENGTH}

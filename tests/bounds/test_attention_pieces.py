@@ -24,8 +24,6 @@ from tests.bounds.influence.expect import encloses, refused
 from tests.bounds.influence.models import TOKENS, build
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 slow = pytest.mark.slow
 pieces = pytest.mark.parametrize("piece", PIECES)
 

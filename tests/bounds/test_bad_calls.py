@@ -14,7 +14,7 @@ from bounds.influence.targets.logit_difference import LogitDifference
 from tests.architecture import SMALL, small_model
 from tests.bounds.influence.expect import refused
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
+pytestmark = pytest.mark.slow
 
 SOFT = small_model(position=None, dtype="float64", num_classes=3)
 

@@ -23,8 +23,6 @@ from tests.bounds.influence.models import TOKENS
 from tests.bounds.influence.models import build as draw
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def build(case, **more):
     """Model of a case; with norm1 = False its first layer has no norm before attention."""

@@ -44,9 +44,7 @@ def test_what_has_no_rule_is_refused_by_name(monkeypatch):
         slope(Tripled(), (None,), jnp.eye(2))
 
 
-def test_methods_refuse_what_they_have_no_rule_for_and_others_do_it(
-    monkeypatch, quick_compilation
-):
+def test_methods_refuse_what_they_have_no_rule_for_and_others_do_it(monkeypatch):
     """A new activation: exact by change propagation at once, the rest says why not."""
     monkeypatch.setitem(ACTIVATIONS, "gelu", Tripled())
     case = {"activation": "gelu", "num_layers": 2, "d_ff": 7}
@@ -61,7 +59,6 @@ def test_methods_refuse_what_they_have_no_rule_for_and_others_do_it(
         certify_influence(model, tokens)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_cotangents_are_pulled_as_jax_pulls_them(case):
     """One for all rows, and some for each of them."""

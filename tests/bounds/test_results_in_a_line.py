@@ -15,7 +15,6 @@ from jax_models.arguments import BriefRepr
 from jax_models.training import TrainingRun
 from tests.architecture import small_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 LENGTH, MOST = 48, 1000  # tokens; characters
 SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 8, "d_ff": 8, "dtype": "float64"}
 SOFT = jm.random_transformer(jax.random.key(0), **SHAPE, vocab_size=2)

@@ -19,7 +19,6 @@ from jax_models.model.transformer import read_logits
 from jax_models.programs.logic import majority
 from tests.bounds.influence.expect import refused
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"num_heads": 2, "d_model": 8, "d_ff": 16, "mask": "none", "dtype": "float64"}
 RANDOM = {**SHAPE, "num_layers": 1, "vocab_size": 2, "scale": 2.0}
 

@@ -7,7 +7,6 @@ import jax_models as jm
 from tests.architecture import small_model
 from tests.bounds.influence.expect import refused
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 MODEL = small_model(dtype="float64")
 TOKENS = [0, 1, 0, 1]
 BOUNDS = [(), ("certified",), ("estimate", "supremum")]

@@ -14,7 +14,7 @@ import pytest
 import jax_models as jm
 from jax_models.format.pretrained.load import compare_outputs
 
-pytestmark = [pytest.mark.real, pytest.mark.usefixtures("quick_compilation")]
+pytestmark = pytest.mark.real
 PACKAGES = pathlib.Path(os.environ.get("REAL_PACKAGES", ".real")).absolute()
 PEER = os.environ.get("PEER_PYTHON", "")
 QUIET = {**os.environ, "HF_HUB_OFFLINE": "1"}

@@ -11,7 +11,7 @@ import jax_models as jm
 from benchmarks.trained import SCEPTR, sceptr_model
 from tests.real.test_checkpoints import PACKAGES, PEER, SCRIPT
 
-pytestmark = [pytest.mark.real, pytest.mark.usefixtures("quick_compilation")]
+pytestmark = pytest.mark.real
 FOLDER = PACKAGES / SCEPTR
 # Rows were found within 1e-14 in float64, 5e-6 in float32.
 

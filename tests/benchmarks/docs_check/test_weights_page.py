@@ -11,7 +11,6 @@ from benchmarks.docs_check.commands import ROOT
 from benchmarks.docs_check.pages import read_page
 
 NUMPY = [b for b in read_page(ROOT / "docs" / "weights.md") if b.language == "python"]
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 EPS = np.finfo(np.float64).eps
 # Rounding of one layer of width 8 over 32 keys, with logits of order 10.
 TOLERANCE = 1000 * EPS

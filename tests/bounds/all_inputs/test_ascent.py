@@ -17,7 +17,6 @@ from bounds.all_inputs.universe import list_inputs
 from tests.bounds.all_inputs.brute_force import largest_influence
 from tests.bounds.influence.models import build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 7
 
 

@@ -21,7 +21,6 @@ from tests.bounds.all_inputs.brute_force import all_strings, largest_influence
 from tests.bounds.influence.models import build, scaled_weights
 from tests.long_inputs import long_inputs
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 PERIODIC = Coordinates((ResidueTerm(0, 2, (0,)), ResidueTerm(3, 2, (1,))))
 BINARY = {"vocab_size": 2, "position": None}
 ASKED = {

@@ -48,11 +48,6 @@ def undescribed(folder):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compile_quickly(quick_compilation):
-    """Compile every command of these tests in half the time."""
-
-
-@pytest.fixture(scope="module", autouse=True)
 def coarse_figures():
     """Draw figures in few points: fine ones take most of a small command's time."""
     savefig = Figure.savefig

@@ -166,7 +166,7 @@ def test_a_signal_that_comes_when_all_is_done_changes_nothing(start, number, whe
 
 @pytest.mark.parametrize("name", PARTS)
 def test_every_command_of_many_parts_reads_a_request(
-    tmp_path, monkeypatch, capsys, name, quick_compilation
+    tmp_path, monkeypatch, capsys, name
 ):
     monkeypatch.setattr(interrupt, "_requests", [signal.SIGTERM])
     arguments = [name, *PARTS[name], f"--out={tmp_path / name}"]

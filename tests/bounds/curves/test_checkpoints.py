@@ -13,7 +13,7 @@ from bounds.store.sweep import finish_cells
 from tests.architecture import small_model
 
 
-def test_an_interrupted_measurement_goes_on(tmp_path, monkeypatch, quick_compilation):
+def test_an_interrupted_measurement_goes_on(tmp_path, monkeypatch):
     """What was screened is not screened again, and the file goes once it is measured."""
     monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
     monkeypatch.setattr(choice, "SCREEN_PAYS", 0.1)

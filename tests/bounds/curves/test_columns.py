@@ -11,7 +11,6 @@ from bounds.curves.columns import CURVE_BOUNDS, HARD, REASON
 from bounds.curves.measurement import Question, measure
 from tests.architecture import small_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 TOKENS = np.array([0, 1, 1, 0, 1, 0])
 
 

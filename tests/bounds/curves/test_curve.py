@@ -12,8 +12,6 @@ from bounds.store.table import Table
 from jax_models.model.reweight import at_length, with_temperature, with_weighting
 from tests.architecture import small_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.fixture(scope="module")
 def model():

@@ -32,7 +32,6 @@ from tests.jax_models.languages.grammar import (
     parity_follows,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 FAST = {("dyck2", "last")}
 every_source = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 both_readings = pytest.mark.parametrize("reading", ["last", "query"])

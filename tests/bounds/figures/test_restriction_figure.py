@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 
 from bounds.figures.restriction import restriction_figure
 from bounds.restriction import find_restriction
@@ -15,8 +14,6 @@ from bounds.restriction.record import (
 )
 from bounds.store.output import canonical_json
 from tests.bounds.restriction.drawn_models import random_model
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def drawn(model, found):

@@ -13,7 +13,6 @@ from bounds.influence.targets.log_probability_sum import LogProbabilitySum
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 INPUTS = ([0, 1, 1, 0], [1, 1, 0, 1])
 
 

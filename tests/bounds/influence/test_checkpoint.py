@@ -13,7 +13,6 @@ from tests.bounds.influence.asking import as_values
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.screening.test_ladder import TOKENS, small
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 BUDGET = 16
 MODEL = small(scale=2.0, num_heads=1)
 # Of what is refused: it compiles sooner.

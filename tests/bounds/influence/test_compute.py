@@ -19,7 +19,6 @@ from tests.bounds.influence.asking import on_host
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 EXACT = list(METHODS)
 MODEL = build({"num_layers": 1, "mask": "none"})
 

@@ -11,7 +11,6 @@ import jax_models as jm
 from tests.bounds.influence.expect import encloses, refused
 from tests.jax_models.format.pretrained.folders import FIXTURES
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 NAMES = sorted(
     (x.name for x in FIXTURES.iterdir()), key=lambda name: (name != "esm", name)
 )

@@ -90,19 +90,17 @@ def assert_definition(case, method, padded, relative=0.0):
     assert result.ties is None or not result.ties.ambiguous
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("case", cover(FACTORS, 2, allowed), ids=name)
 def test_changes_are_those_of_the_definition_where_any_two_features_meet(case, padded):
     assert_definition(case, "incremental", padded, RELATIVE)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("case", cover(FACTORS, 1, allowed), ids=name)
 def test_exhaustive_is_the_definition_on_every_feature(case, padded):
     assert_definition(case, "exhaustive", padded)
 
 
-@pytest.mark.usefixtures("quick_compilation", "small_tiles")
+@pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("case", cover(FACTORS, 2, allowed), ids=name)
 def test_partial_passes_are_the_definition_where_any_two_features_meet(case, padded):
     assert_definition(case, "partial", padded)
@@ -114,7 +112,6 @@ def test_all_methods_agree_where_any_three_features_meet(case):
     check_case(case)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("case", "query"),
     [
@@ -139,7 +136,6 @@ def test_any_row_may_be_the_query(case, query):
         assert (result.upper[at][~np.isnan(expected[at])] == 0).all()
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_layers_may_differ():
     below = jm.random_transformer(
         jax.random.key(1),
@@ -163,7 +159,6 @@ def test_layers_may_differ():
 LONG = np.random.default_rng(1).integers(0, 2, 150)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_tiles_and_blocks_change_nothing():
     model = build({"mask": "future", "vocab_size": 2})
     question = {"query": 149, "include_query": True}

@@ -8,7 +8,6 @@ from bounds.influence import METHODS, SCREENS
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 MODEL = build({"num_layers": 2, "mask": "none"})
 VALUES = (
     bounds.Exhaustive(),

@@ -24,7 +24,6 @@ from bounds.rounding.radii import usual_radii
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 # Two layers of one shape, so that they share a program.
 ALIKE = ("opposed heads", "nearly equal", "row offset", "sink", "large")
 SEEDS = range(10)

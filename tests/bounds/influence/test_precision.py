@@ -221,7 +221,6 @@ def assert_every_bit_counts_alike(
 
 
 # With layer norm the logit goes from 1 to -1 at every bit, whatever the length.
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("construction", "num_tokens", "digits"),
     [
@@ -247,7 +246,6 @@ def test_bits_of_a_hundred_thousand_count_alike():
     assert_every_bit_counts_alike(bits_and_query(n), 1e-9, positions)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_another_sharpness_is_told_apart():
     model = parity_transformer(c=SHARPNESS + 1e-8, dtype="float64")
     tokens = bits_and_query(64)

@@ -22,7 +22,6 @@ from jax_models.weighting.base import NARROW
 from tests.architecture import with_attention
 from tests.bounds.influence.models import build, scaled_weights
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 TYPES = ("float32", "float64")
 C = 1 / np.sqrt(5)
 

@@ -76,7 +76,7 @@ def test_every_method_computes_or_screens_and_has_one_name():
             assert choose_method(name, request).way.name == name
 
 
-def test_a_measurement_is_planned_once(monkeypatch, quick_compilation):
+def test_a_measurement_is_planned_once(monkeypatch):
     planned = []
 
     def counted(name, request, **how):

@@ -14,7 +14,6 @@ from jax_models.run.evaluate import AmbiguousTieWarning
 from tests.bounds.influence.models import TOKENS, build, scaled_weights
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 EXACT = list(METHODS)
 
 

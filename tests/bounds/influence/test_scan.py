@@ -16,7 +16,7 @@ from tests.bounds.influence.expect import encloses, refused
 from tests.bounds.influence.models import TOKENS, build
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "small_tiles")
+pytestmark = pytest.mark.usefixtures("small_tiles")
 INPUT = TOKENS[:6]
 N, V = 6, 3
 MODELS: dict[str, dict[str, Any]] = {

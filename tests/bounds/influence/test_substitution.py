@@ -125,9 +125,7 @@ def listed():
 
 
 @pytest.mark.parametrize(("method", "layers"), [("incremental", 1), ("screened", 2)])
-def test_influences_of_rows_are_those_of_single_calls(
-    method, layers, quick_compilation
-):
+def test_influences_of_rows_are_those_of_single_calls(method, layers):
     model, asked = build({"num_layers": layers, "vocab_size": V}), listed()
     whole = bounds.compute_influence(model, TOKENS, symbols=ROWS, method=method)
     every = bounds.compute_influence(model, TOKENS, method="exhaustive")

@@ -15,7 +15,6 @@ from jax_models.model.rows import RmsNorm
 from tests.bounds.influence.expect import refused
 from tests.jax_models.format.pretrained.test_published_parity import published, strings
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 TOKENS, CLEAN = [0, 1, 2, 0], [0, 2, 2, 0]
 # Of d = 6 equal entries the computed mean is 1.25 exactly, or off by a roundoff.
 EXACT, ROUNDED = 1.25, 1.1

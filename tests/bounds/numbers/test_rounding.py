@@ -26,8 +26,6 @@ from bounds.numbers.rounding import (
 from tests.architecture import small_model, with_attention
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 SIZES = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 6, "vocab_size": 2}
 
 

@@ -13,7 +13,7 @@ from jax_models.model.readout import Pooling
 from tests.bounds.influence.expect import encloses, refused
 from tests.bounds.influence.models import build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "small_tiles")
+pytestmark = pytest.mark.usefixtures("small_tiles")
 TOKENS = np.array([2, 0, 1, 1, 2, 0, 1])
 N = len(TOKENS)
 MODELS = {

@@ -8,8 +8,6 @@ from bounds.influence import LogProbability
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.test_scan import INPUT, N, jacobian_map, passes
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def logits_of_passes():
     """The model, logits [n, V], and logits [n, V, n, V] of every substitution."""

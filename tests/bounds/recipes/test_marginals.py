@@ -11,7 +11,6 @@ import jax_models as jm
 from tests.bounds.influence.expect import encloses, refused
 from tests.jax_models.format.pretrained.folders import FIXTURES
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 MASK = 3
 LETTERS = [5, 16, 4, 13, 7]
 NAMES = ("esm", "bert")

@@ -18,7 +18,6 @@ from tests.architecture import with_attention
 from tests.bounds.restriction.drawn_models import HARD, integer_model, real_model
 from tests.bounds.restriction.enumerated import certified, changed, is_true
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 RADIUS = 1e-6
 
 FEATURES = {

@@ -12,8 +12,6 @@ from bounds.restriction import (
 from jax_models.languages import ones_automaton, threshold_automaton
 from tests.bounds.restriction.drawn_models import is_constant, random_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def preset(name, **parameters):
     return jm.build_preset(name, dtype="float64", **parameters)

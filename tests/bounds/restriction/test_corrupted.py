@@ -22,7 +22,6 @@ from tests.bounds.restriction.enumerated import (
     is_true,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SEEDS = (0, 3, 4)
 
 

@@ -17,8 +17,6 @@ from tests.bounds.restriction.drawn_models import (
     random_model,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def drawn(seed, **options):
     """Draw a model with Gaussian weights and sinusoidal positions."""

@@ -27,7 +27,6 @@ from bounds.restriction.possible import score_rows
 from jax_models.model.rows import Gelu, Relu
 from tests.bounds.restriction.drawn_models import random_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 mp: Any = mpmath.mp
 DIGITS = reference.multiprecision(40)
 

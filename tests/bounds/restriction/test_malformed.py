@@ -11,8 +11,6 @@ from bounds.restriction.checker import check_certificate, read_certificate
 from tests.bounds.restriction.drawn_models import integer_model, real_model
 from tests.bounds.restriction.enumerated import certified, changed
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.fixture(scope="module")
 def case():

@@ -16,8 +16,6 @@ from tests.bounds.restriction.drawn_models import (
     random_model,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 # Everything but the seed is a structure, which is compiled; seeds are cheap.
 FEW = [
     {"num_layers": 2, "num_heads": 2, "mask": "none", "weighting": "leftmost_hard"},

@@ -18,7 +18,6 @@ from bounds.rounding.rounded_block import round_products
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build, scaled_weights
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 # Of the roundoff and each layer, entry by entry.
 MULTIPLE = 4.0

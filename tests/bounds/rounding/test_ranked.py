@@ -13,7 +13,6 @@ from bounds.rounding import ranked
 from tests.bounds.influence.asking import as_values
 from tests.bounds.influence.models import build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 ONE_LAYER: dict[str, Any] = {"num_layers": 1, "mask": "none", "vocab_size": 24}
 SHARED = build(ONE_LAYER, seed=7)
 TOKENS = np.random.default_rng(0).integers(0, 24, 12)

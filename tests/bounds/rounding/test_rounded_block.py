@@ -8,7 +8,6 @@ import pytest
 from bounds.rounding.precision import PRECISIONS, Rounding
 from bounds.rounding.rounded_block import round_products
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 HIGHEST = jax.lax.Precision.HIGHEST
 DRAWS = np.random.default_rng(0)
 # Half the distance of 1 to the next number.

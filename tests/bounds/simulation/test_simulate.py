@@ -26,11 +26,6 @@ from tests.bounds.simulation.networks import (
 LEFT, RIGHT = jm.LeftmostHardmax(), jm.RightmostHardmax()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compile_quickly(quick_compilation):
-    """Compile the many small models of these tests in half the time."""
-
-
 def random_model(seed, *, mask="future", score="scaled_dot_product", activation="relu"):
     """Two layers of two average-hard heads with biases and output matrices, n <= 6."""
     rng = np.random.default_rng(seed)

@@ -10,8 +10,6 @@ import jax_models as jm
 from jax_models.constructions import average_parity_transformer, hard_parity_transformer
 from jax_models.model.reweight import with_weighting
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @jax.jit
 def logits(model, strings):

@@ -15,7 +15,6 @@ from jax_models.constructions import build_preset, largest_epsilon, measure_publ
 from tests.bounds.influence.expect import refused
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 UNIT = 2.0**-52
 LIMITS = {"parity": math.sqrt(10), "first": math.sqrt(6)}
 languages = pytest.mark.parametrize("language", LIMITS)

@@ -22,8 +22,6 @@ from jax_models.constructions import (
 from tests.bounds.influence.expect import refused
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 LANGUAGES = {
     "parity": lambda string: sum(string) % 2 == 0,
     "first": lambda string: string[:1] == (1,),

@@ -16,8 +16,6 @@ from jax_models.constructions.rnn import hidden_states, init_elman
 from jax_models.training import Training, cross_entropy, measure_losses, run_training
 from tests.bounds.influence.expect import refused
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 SHAPE = {"vocab_size": 2, "num_classes": 3, "dtype": "float64"}
 
 

@@ -93,7 +93,6 @@ def test_a_file_is_read_back_bit_by_bit(name, tmp_path):
     assert path.read_bytes() == jm.model_bytes(model) == jm.model_bytes(MODELS[name])
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("name", ["float32", "coordinates"])
 def test_the_reference_reads_the_file_as_the_same_model(name, tmp_path):
     path = tmp_path / "model.safetensors"

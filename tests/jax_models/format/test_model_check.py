@@ -18,7 +18,6 @@ from tests.bounds.influence.expect import refused
 from tests.bounds.test_bad_calls import CALLS, SOURCE, TOKENS
 
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_ff": 3, "vocab_size": 3}
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 draw = functools.partial(small_model, **SHAPE, dtype="float64")

@@ -21,7 +21,6 @@ from tests.bounds.test_every_word import PIECES as WORDS
 from tests.bounds.test_every_word import build
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 MODELS = {name: functools.partial(model_of, name) for name in PIECES}
 MODELS |= {name: functools.partial(build, case) for name, case in WORDS.items()}
 models = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)

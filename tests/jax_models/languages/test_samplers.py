@@ -22,8 +22,6 @@ from jax_models.languages import (
 from jax_models.languages.base import Language
 from tests.bounds.influence.expect import refused
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 DRAWS = 20_000
 
 

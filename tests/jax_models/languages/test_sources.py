@@ -29,8 +29,6 @@ from tests.jax_models.languages.grammar import (
     prefix_law,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 # Dyadic probabilities, which floats hold exactly.
 P, Q = Fraction(3, 8), Fraction(7, 8)
 PARITY_AUTOMATON = AutomatonSource(

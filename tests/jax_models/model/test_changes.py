@@ -18,7 +18,6 @@ from jax_models.model.rows import ACTIVATIONS, NORMS, Product
 EXACT = reference.multiprecision(60)
 MP: Any = mpmath.MPContext()
 MP.dps = 120
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 BASES = (0.0, 1e-9, 0.03, 0.4, 0.751, 1.0, 2.5, 6.0, 15.0, 30.0)
 STEPS = (1e-30, 1e-17, 1e-12, 1e-7, 1e-3, 0.1, 0.499, 0.501, 1.5, 7.0, 40.0)

@@ -15,7 +15,6 @@ from jax_models.model.reweight import with_dtype, with_temperature, with_weighti
 from tests.architecture import with_architecture
 from tests.bounds.influence.expect import refused
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 8, "d_ff": 6, "vocab_size": 3}
 KEY = jax.random.key(3)
 

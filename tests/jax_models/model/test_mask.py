@@ -9,7 +9,6 @@ import pytest
 from benchmarks import reference
 from jax_models.model.mask import MASKS, SIGHTS, sees_any, visible
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 windows = pytest.mark.parametrize("window", [None, 1, 3])
 
 

@@ -16,7 +16,6 @@ from tests.architecture import small_model
 from tests.bounds.influence.expect import refused
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 PAD, OTHERS = 3, (0, 1, 2)
 SHAPE = {"num_heads": 2, "d_model": 8, "d_ff": 12, "vocab_size": 4, "dtype": "float64"}
 CASES = {

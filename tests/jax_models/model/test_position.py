@@ -21,7 +21,6 @@ from jax_models.model.transformer import Transformer, encode_positions
 from tests.bounds.influence.expect import refused
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 WIDTH = 4
 TERMS = (
     PowerTerm(0, position_power=1, length_power=-1, offset=0),

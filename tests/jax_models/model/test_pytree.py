@@ -14,8 +14,6 @@ from jax_models.model.reweight import at_length
 from jax_models.model.temperature import ConstantTemperature, InverseLogTemperature
 from tests.architecture import small_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def test_a_compiled_function_is_never_taken_for_another_class():
     known = [kind() for kind in jm.WEIGHTINGS.values()]

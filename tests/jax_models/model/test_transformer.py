@@ -19,7 +19,6 @@ from tests.jax_models.variants import FACTORS, SHAPE, TOKENS, allowed, build
 from tests.long_inputs import long_inputs
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 # The rightmost is the leftmost, of keys in the other order.
 ONE_OF_EACH = [name for name in WEIGHTINGS if name != "rightmost_hard"]
 one_of_each = pytest.mark.parametrize("name", ONE_OF_EACH)

@@ -13,7 +13,6 @@ from jax_models.run import blocks
 from jax_models.run.differentiable import embed_mixture, forward_embeddings
 from tests.architecture import small_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 4, "d_ff": 6, "vocab_size": 2}
 TOKENS = jnp.asarray([0, 1, 1, 0, 1, 1, 0], jnp.int32)
 CASES = {

@@ -15,8 +15,6 @@ from jax_models.run.evaluate import AmbiguousTieWarning
 from tests.architecture import small_model
 from tests.bounds.influence.expect import refused
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 MODEL = small_model(
     d_model=2,
     d_ff=2,

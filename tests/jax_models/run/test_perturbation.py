@@ -11,7 +11,6 @@ import jax_models as jm
 from jax_models.model.transformer import forward
 from jax_models.run.perturbation import perturbation
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHAPE = {"num_heads": 2, "d_model": 4, "d_ff": 4, "vocab_size": 3}
 
 

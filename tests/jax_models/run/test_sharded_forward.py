@@ -24,7 +24,6 @@ from tests.covering import cover
 from tests.jax_models.variants import FACTORS, SHAPE, TOKENS, allowed, build
 from tests.long_inputs import long_inputs
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 CLOSE = {"rtol": 1e-12, "atol": 1e-13}
 MANY = jnp.asarray(np.random.default_rng(1).integers(0, 3, 45))
 

@@ -14,7 +14,6 @@ from jax_models.model.pytree import in_bytes
 from jax_models.training import Measuring, describe, run_training
 from tests.bounds.influence.expect import refused
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SOURCE = jm.ParitySource(0.5)
 TRAINING = jm.Training(
     4, 7, batch_size=4, num_lengths=2, growth=0.5, checkpoint_every=3

@@ -12,8 +12,6 @@ from jax_models.training import cross_entropy
 from tests.architecture import with_architecture
 from tests.bounds.influence.expect import refused
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 SOURCE = jm.ParitySource(0.5)
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_model": 16, "d_ff": 32, "vocab_size": 2}
 UNIGRAM = SOURCE.levels(10).unigram

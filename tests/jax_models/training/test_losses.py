@@ -12,7 +12,6 @@ from jax_models.training import cross_entropy, measure_losses
 from tests.architecture import small_model
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SOURCE = jm.ParitySource(0.3)
 P = SOURCE.end_probability
 SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 8, "d_ff": 8, "num_classes": 3}

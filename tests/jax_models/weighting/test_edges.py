@@ -24,7 +24,6 @@ from tests.jax_models.weighting.rows import (
     draw,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 CELL = 0.25
 A = 3
 B = (None, 1, 5, 7)  # in each row

@@ -24,7 +24,6 @@ HARD = [name for name, kind in WEIGHTINGS.items() if kind.hard]
 INDEX = jnp.arange(4, dtype=jnp.int32)
 ROWS = jnp.asarray([3, 7], jnp.int32)  # The positions of the two rows.
 SEEN = np.ones((2, 4), bool)
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 KINDS = "base", "replaced", "moved"

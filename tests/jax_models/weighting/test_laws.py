@@ -25,8 +25,6 @@ from tests.jax_models.weighting.rows import (
     draw,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", WEIGHTINGS)

@@ -16,8 +16,6 @@ from jax_models.weighting import (
     spread_of,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 # Two rows, of different top columns, where most columns have the top one's value.
 LOG2 = np.log(2.0)
 SCORES = LOG2 * np.asarray([[[0.0, -6, -60, -90, -12], [-6.0, 0, -70, -90, -12]]])

@@ -21,7 +21,6 @@ from bounds.influence.two_layers.choice import product_bytes
 from bounds.rounding.moved_inputs import RUNS
 from tests.bounds.influence.expect import meet, refused
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 40
 
 

@@ -27,7 +27,6 @@ from tests.bounds.influence.asking import on_host
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 N, EACH = 45, 5  # 44 positions: nine blocks of five on one device, two on eight
 
 

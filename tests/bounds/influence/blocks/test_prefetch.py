@@ -17,8 +17,6 @@ from bounds.influence.substitution import Substitutions
 from jax_models.run.mesh import device_mesh
 from tests.bounds.influence.models import build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def pose(num_layers=2, **options):
     case = {"num_layers": num_layers, "vocab_size": 2, "temperature": "inverse_log"}

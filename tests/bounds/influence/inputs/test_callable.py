@@ -19,7 +19,6 @@ from tests.bounds.influence.asking import on_host
 from tests.bounds.influence.expect import meet, refused
 from tests.bounds.influence.models import TOKENS, build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 V, N = 3, 12
 MODEL = build({"num_layers": 1, "num_classes": 3})
 # Of a row of logits of this size, far above what 1 layer in float64 rounds by.

@@ -25,7 +25,6 @@ from tests.compiled import programs
 
 # Keywords of a scan's question; the others are of its answer.
 ASKED = {"target", "positions"}
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture

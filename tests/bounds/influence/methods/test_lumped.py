@@ -86,20 +86,17 @@ USUAL = {
 }
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case["weighting"])
 def test_lumping_equals_unlumped(case):
     check_case({**USUAL, **case})
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("case", cover(LUMPABLE, 2, allowed), ids=str)
 def test_lumping_equals_unlumped_where_any_two_features_meet(case):
     check_case(case, 1)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_layers_may_read_ties_from_either_side():
     model = build({"num_layers": 2, "position": None, "weighting": "leftmost_hard"})
     right = {"weighting": WEIGHTINGS["rightmost_hard"]()}

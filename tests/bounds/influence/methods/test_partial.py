@@ -12,8 +12,6 @@ from bounds.influence.methods.partial import PARTIAL, spans
 from jax_models.run import blocks
 from tests.bounds.influence.models import TOKENS, build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def windowed():
     return build({"num_layers": 3, "mask": "future", "window": 3}, seed=4)

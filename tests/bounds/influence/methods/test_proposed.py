@@ -18,7 +18,6 @@ from tests.bounds.influence.asking import as_values, on_host
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 ONE_LAYER = {"num_layers": 1, "mask": "none"}
 SHARED = build(ONE_LAYER)
 N = len(TOKENS)

@@ -13,8 +13,6 @@ from bounds.influence.propagation import own_rows
 from bounds.influence.propagation.first_layer import prepare_first, replace_tokens
 from tests.architecture import with_architecture
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 N = 12
 SIZES = {"num_layers": 1, "num_heads": 2, "d_model": 8, "d_ff": 8, "vocab_size": 3}
 SETTINGS: dict[str, Any] = {

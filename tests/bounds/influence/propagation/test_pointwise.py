@@ -18,7 +18,6 @@ from bounds.influence.propagation.pointwise import (
 from tests.bounds.influence.many_digits import DIGITS
 from tests.bounds.influence.models import build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 ROWS, CHANGES, NEURONS = 6, 5, 40
 # How many neurons of a row may flip, and the scale of the change that makes it so.
 FLIPS = {"none": (0, 0), "few": (1, 2), "some": (3, 8), "many": (9, NEURONS)}

@@ -25,7 +25,6 @@ from tests.bounds.influence.models import FACTORS, allowed, build
 from tests.bounds.influence.test_laws import assert_agree
 from tests.covering import cover
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 HARD = ("leftmost_hard", "rightmost_hard", "average_hard")
 N = 40
 TOKENS = np.random.default_rng(5).integers(0, 3, N).astype(np.int32)

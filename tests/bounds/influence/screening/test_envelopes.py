@@ -31,7 +31,7 @@ def test_every_row_is_in_a_group(groups):
 
 
 @pytest.mark.parametrize("mask", ["strict_future", "none"])
-def test_envelopes_are_above_the_weights_of_their_rows(mask, quick_compilation):
+def test_envelopes_are_above_the_weights_of_their_rows(mask):
     """Of every row and column: weights, weighted values, and what factors miss of them."""
     attention, base = second_layer(mask)
     found = make_envelopes(attention, base.prepared, base.statistics, 4, 2, 4)
@@ -85,7 +85,7 @@ def weights_of(base, mask):
 
 
 @pytest.mark.slow
-def test_enough_factors_leave_nothing(quick_compilation):
+def test_enough_factors_leave_nothing():
     """As many terms as rows of a stretch give the weights back."""
     attention, base = second_layer("none")
     factors = factorise(attention, base.prepared, N, N)

@@ -49,7 +49,7 @@ def compare(model, tokens=TOKENS, **question):
     return found
 
 
-def test_the_maximum_is_exact_with_few_evaluations(quick_compilation):
+def test_the_maximum_is_exact_with_few_evaluations():
     found = compare(small(), include_query=True)
     assert (found.kind, found.hypotheses) == ("exact", (ROUNDING,))
     assert found.uncertified == 0
@@ -60,7 +60,7 @@ def test_the_maximum_is_exact_with_few_evaluations(quick_compilation):
 
 
 @pytest.mark.parametrize("seed", [1, 3])
-def test_the_largest_estimate_is_evaluated_first(seed, monkeypatch, quick_compilation):
+def test_the_largest_estimate_is_evaluated_first(seed, monkeypatch):
     """Where attention is peaked errors are large, and upper ends in their order."""
     monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
     # The query's own two, and the two largest estimates.
@@ -80,7 +80,7 @@ def test_the_largest_estimate_is_evaluated_first(seed, monkeypatch, quick_compil
 
 
 @pytest.fixture
-def enumerating(monkeypatch, quick_compilation):
+def enumerating(monkeypatch):
     """What one level leaves is enumerated, however few."""
     monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
     monkeypatch.setattr(ladder, "MANY", 1)
@@ -99,7 +99,7 @@ def test_without_a_budget_what_is_left_is_enumerated(rounding, enumerating):
     assert found.enclosed[found.position, found.symbol]
 
 
-def test_a_screen_without_radii_would_be_noticed(monkeypatch, quick_compilation):
+def test_a_screen_without_radii_would_be_noticed(monkeypatch):
     """Where float32 rounds estimates by more than their errors."""
     model, tokens = with_dtype(small(scale=0.02), "float32"), TOKENS
     exact = compute_influence(with_dtype(model, "float64"), tokens, method="exhaustive")
@@ -114,7 +114,7 @@ def test_a_screen_without_radii_would_be_noticed(monkeypatch, quick_compilation)
     assert outside("top") > 0
 
 
-def test_auto_screens_where_the_maximum_alone_is_asked(monkeypatch, quick_compilation):
+def test_auto_screens_where_the_maximum_alone_is_asked(monkeypatch):
     monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
     asked = {"keep": "max"}
     exact = compute_influence(small(scale=2.0), TOKENS, **asked)
@@ -130,7 +130,7 @@ def test_auto_screens_where_the_maximum_alone_is_asked(monkeypatch, quick_compil
 
 
 @pytest.mark.slow
-def test_a_tolerance_stops_early(quick_compilation):
+def test_a_tolerance_stops_early():
     wide = compare(small(), rtol=10.0, budget=100)
     assert wide.max_upper / wide.max_lower - 1 <= 10.0
     assert len(wide.levels) == 1
@@ -138,7 +138,7 @@ def test_a_tolerance_stops_early(quick_compilation):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_a_number_bounds_nothing(bad, monkeypatch, quick_compilation):
+def test_what_is_not_a_number_bounds_nothing(bad, monkeypatch):
     screen = ladder.screen_block
 
     def broken(*arguments, **options):
@@ -153,7 +153,7 @@ def test_what_is_not_a_number_bounds_nothing(bad, monkeypatch, quick_compilation
 
 
 @pytest.mark.parametrize("present", [False, True])
-def test_what_overflows_is_refused(present, quick_compilation):
+def test_what_overflows_is_refused(present):
     model = small()
     model = dataclasses.replace(model, embedding=model.embedding.at[2].mul(1e200))
     tokens = TOKENS if present else np.where(TOKENS == 2, 1, TOKENS)
@@ -162,7 +162,7 @@ def test_what_overflows_is_refused(present, quick_compilation):
 
 
 @pytest.mark.slow
-def test_where_nothing_reaches_the_query_the_maximum_is_zero(quick_compilation):
+def test_where_nothing_reaches_the_query_the_maximum_is_zero():
     found = compute_influence(small(mask="future"), TOKENS, method="screened", query=0)
     assert (found.max, found.max_upper, found.kind) == (0.0, 0.0, "exact")
     assert (found.position, found.evaluated) == (1, 1)
@@ -176,9 +176,7 @@ def test_where_nothing_reaches_the_query_the_maximum_is_zero(quick_compilation):
         ({"score": "additive"}, "layer 2 has additive ones"),
     ],
 )
-def test_models_that_it_cannot_do_are_refused_with_the_reason(
-    case, message, quick_compilation
-):
+def test_models_that_it_cannot_do_are_refused_with_the_reason(case, message):
     with refused(message):
         compute_influence(small(**case), TOKENS, method="screened")
 
@@ -187,7 +185,7 @@ def test_models_that_it_cannot_do_are_refused_with_the_reason(
 @pytest.mark.parametrize("layer_norm", ["none", "pre", "post"])
 @pytest.mark.parametrize("mask", ["none", "future", "strict_past"])
 @pytest.mark.parametrize("num_layers", [2, 3, 4, 5])
-def test_random_models_are_enclosed(layer_norm, mask, num_layers, quick_compilation):
+def test_random_models_are_enclosed(layer_norm, mask, num_layers):
     case = {"layer_norm": layer_norm, "mask": mask, "num_layers": num_layers}
     query = 0 if mask == "strict_past" else N - 1
     for seed, scale in enumerate((0.3, 0.7, 1.5)):

@@ -32,7 +32,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_cotangents_of_every_layer_are_the_derivative(name, quick_compilation):
+def test_cotangents_of_every_layer_are_the_derivative(name):
     """What columns, own queries and rows send back adds up to the vector-Jacobian."""
     model = build({"num_layers": 3, **CASES[name]}, seed=1)
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 3, N))
@@ -99,7 +99,7 @@ def _row_part(layer, rows, base, cotangents):
 LENGTH = 11
 
 
-def test_rows_are_weighed_alike_by_tiles(monkeypatch, quick_compilation):
+def test_rows_are_weighed_alike_by_tiles(monkeypatch):
     layer = build({"num_layers": 1}).layers[0]
     every = jnp.arange(LENGTH, dtype=jnp.int32)
 

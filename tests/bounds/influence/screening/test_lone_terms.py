@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from bounds.influence.propagation.first_layer import prepare_layer
 from bounds.influence.propagation.pointwise import base_rows
@@ -36,7 +35,6 @@ def drawn(seed, *shape):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_a_key_that_moves_to_the_centre_is_still_off_a_row_s_mean_key():
     layer = draw_layer({"mask": "none", "score": "dot_product"})
     attention, position = layer.attention, jnp.asarray([2], jnp.int32)
@@ -83,7 +81,6 @@ def unknown_at(row, change, size):
     return State(still, still[:, 0], own, jnp.asarray([size]), jnp.zeros(1, jnp.int32))
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_the_last_norm_reads_what_the_block_has_added():
     """Active neurons make the row a hundred times as large, and its unknown change."""
     first = np.zeros((draw_layer({}).feed_forward.w1.shape[0], D))
@@ -104,7 +101,6 @@ def test_the_last_norm_reads_what_the_block_has_added():
     assert moved <= float(reach[0]) <= 100 * moved
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_what_the_base_derivative_says_of_the_unknown_is_owed_too():
     """Steep at the small base row, flat where it is: only the derivative has moved."""
     layer, small, size = post(1.0), 0.01 * ROW, 1e-3

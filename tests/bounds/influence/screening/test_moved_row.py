@@ -180,7 +180,6 @@ def bounded(gap):
     return configuration.heads, bounds.moves, bounds.turned
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("gap", [10.0, 88.0, 95.0])
 def test_a_column_whose_weight_underflowed_may_carry_the_row(gap):
     """In float32, a column e^-gap light at the base weighs 1/2 where scores are equal."""

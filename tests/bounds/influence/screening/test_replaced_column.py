@@ -18,7 +18,6 @@ from tests.bounds.lemma5.certificate.one_layer import D, N, draw_layer
 EVERY = jnp.arange(N, dtype=jnp.int32)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("mask", ["none", "future"])
 def test_the_known_turning_is_the_reference_s_derivative_less_the_base_s(mask):
     layer = draw_layer({"mask": mask, "score": "dot_product"})

@@ -17,7 +17,6 @@ from bounds.influence.screening.row_map import (
 from tests.bounds.lemma5.certificate.one_layer import D, bare, draw_layer, output
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("layer_norm", ["none", "pre"])
 def test_what_neurons_add_is_read_too(layer_norm):
     """They are at their kinks, steep, and pass on a hundred times what moves them."""

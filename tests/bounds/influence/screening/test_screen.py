@@ -50,7 +50,7 @@ def worst(case, seeds, **options):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_error_is_beyond_its_bound_and_some_come_near(name, quick_compilation):
+def test_no_error_is_beyond_its_bound_and_some_come_near(name):
     found = worst(CASES[name], range(24))
     assert max(found.values()) <= 1
     # A test in which bounds are far above the errors would miss a term that is not there.
@@ -68,7 +68,7 @@ def test_no_error_is_beyond_its_bound_and_some_come_near(name, quick_compilation
     ],
     ids=str,
 )
-def test_no_error_is_beyond_its_bound_otherwise(name, options, quick_compilation):
+def test_no_error_is_beyond_its_bound_otherwise(name, options):
     case = {**CASES[name], "num_classes": 3}
     assert max(worst(case, range(24), **options).values()) <= 1
 
@@ -123,7 +123,7 @@ ELSEWHERE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_term_that_is_left_out_is_missed(name, monkeypatch, quick_compilation):
+def test_a_term_that_is_left_out_is_missed(name, monkeypatch):
     """Without any one part of the bound some wild model goes beyond what is left."""
     module, function, wrong = MUTATIONS[name]
     right, case = getattr(module, function), ELSEWHERE.get(name, "three layers")
@@ -177,9 +177,7 @@ def stored_model(name):
         for name in STORED.files
     ],
 )
-def test_no_error_is_beyond_its_bound_where_bounds_are_attained(
-    name, quick_compilation
-):
+def test_no_error_is_beyond_its_bound_where_bounds_are_attained(name):
     model, kind = stored_model(name), name.split(", ")[1]
     nearest = []
     # With all factors of the weights; the models of the slow cases were climbed without.

@@ -14,7 +14,6 @@ from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build
 from tests.bounds.influence.test_scan import INPUT, N, V, log_softmax, passes
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 CASES = {
     "a number of one row": {"rows": -2, "target": LogProbability(1)},
     "entries of rows": {"rows": [4, 1], "target": "logits", "reduce": "none"},

@@ -11,7 +11,7 @@ from bounds.influence.table.frobenius import _norms
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.test_scan import INPUT, passes
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "small_tiles")
+pytestmark = pytest.mark.usefixtures("small_tiles")
 
 
 def test_flags_of_a_map_are_booleans():

@@ -20,8 +20,6 @@ from tests.bounds.influence.targets.compared import (
     passes,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def dot(one, other):
     return sum(a * b for a, b in zip(one, other, strict=True))

@@ -18,8 +18,6 @@ from tests.bounds.influence.targets.compared import (
     softmax,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def of_base(before, after):
     """KL(base || changed): the sum of p log(p / q)."""

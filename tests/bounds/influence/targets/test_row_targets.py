@@ -19,7 +19,6 @@ from tests.bounds.influence.models import build
 from tests.bounds.influence.targets.compared import INPUT, assert_encloses
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SUM = LogProbabilitySum((1, 0, 2), (0, 3, 5))
 MODELS: dict[str, dict[str, Any]] = {
     "two layers": {"layer_norm": "pre", "final_norm": True, "mask": "future"},

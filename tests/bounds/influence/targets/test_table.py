@@ -33,7 +33,6 @@ from tests.bounds.influence.expect import encloses, refused
 from tests.bounds.influence.many_digits import every_pass, exact_influences
 from tests.bounds.influence.models import TOKENS, build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "targets.md"
 INPUT = TOKENS[:6]
 MODEL = build({"num_layers": 2, "position": None}, seed=1)

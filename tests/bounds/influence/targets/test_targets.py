@@ -30,7 +30,6 @@ from tests.bounds.influence.targets.compared import (
 )
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 TARGETS = {
     "log_probabilities": LogProbabilities(),
     "log-probability": LogProbability(1),

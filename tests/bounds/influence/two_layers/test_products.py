@@ -24,7 +24,7 @@ from bounds.numbers.rounding import unit_roundoff
 from tests.architecture import with_architecture
 from tests.bounds.influence.expect import meet
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "forced")
+pytestmark = pytest.mark.usefixtures("forced")
 
 N, ROWS = 21, 8
 # Roundoffs by which two ways of sums over N rows may differ, of the largest change.

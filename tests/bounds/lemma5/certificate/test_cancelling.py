@@ -63,7 +63,6 @@ def quiet(
     return config, tensors
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 COMMON = 1e8
 
 

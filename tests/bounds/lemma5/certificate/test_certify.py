@@ -20,8 +20,6 @@ from tests.bounds.influence.models import scaled_weights
 from tests.bounds.lemma5.certificate.one_layer import build, draw_tokens
 from tests.written import written
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def family(num_layers, scale=0.5, attention=0.5) -> Any:
     """The random family of the sharpness targets: d = 8, H = 2, d_ff = 16."""

@@ -132,8 +132,6 @@ LONG = [
     )
 ]
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def name(case):
     return " ".join(str(value) for value in case.values())

@@ -28,8 +28,6 @@ from tests.bounds.lemma5.certificate.one_layer import (
 )
 from tests.bounds.lemma5.certificate.plain_lemma import PlainLayer, row_radius
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 CASES: list[dict[str, Any]] = [
     {"mask": "none", "score": "scaled_dot_product"},
     {"mask": "strict_future", "score": "additive"},

@@ -57,8 +57,6 @@ from tests.bounds.lemma5.certificate.one_layer import (
     post,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 EVERY = jnp.arange(N, dtype=jnp.int32)
 NOTHING = jnp.zeros(1)
 STILL = jnp.zeros((1, N))

@@ -66,7 +66,6 @@ def see_all(layer, constants, rows, centre):
     return see_column(layer, held, tile, own, NO_ROUNDING)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("score", "scale"),
     # Larger scores: often the substituted column is the top one.

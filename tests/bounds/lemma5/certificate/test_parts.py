@@ -33,8 +33,6 @@ from jax_models.model.rows import ACTIVATIONS, LayerNorm
 from tests.bounds.lemma5.certificate.one_layer import D, N, build, draw_layer
 from tests.bounds.lemma5.certificate.plain_lemma import softmax
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 RNG = np.random.default_rng(0)
 
 

@@ -15,8 +15,6 @@ from jax_models.model.pytree import pytree
 from jax_models.model.rows import Affine, Program, Step, Sum
 from tests.architecture import small_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def own_program(steps_of):
     """A class of layers whose program is what a function makes of one."""

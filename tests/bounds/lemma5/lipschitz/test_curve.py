@@ -14,8 +14,6 @@ from bounds.store.table import Table
 from tests.architecture import small_model
 from tests.bounds.lemma5.lipschitz.averaging import averaging_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def test_the_fit_has_an_exponent_and_an_interval():
     lengths = np.array([4, 8, 16, 32])

@@ -20,7 +20,6 @@ from jax_models.model.transformer import embed, encode_positions
 from tests.architecture import small_model
 from tests.bounds.lemma5.lipschitz.averaging import averaging_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 N = 6
 QUICK = {"num_inputs": 2, "restarts": 2, "steps": 10}
 FORMS = ("linear", "c1", "c2", "causal", "printed_tight", "printed")

@@ -18,7 +18,6 @@ from bounds.lemma5.lipschitz.jacobian import (
 from jax_models.model.transformer import embed
 from tests.architecture import small_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 TOKENS = jnp.asarray([0, 1, 1, 2, 0], jnp.int32)
 CASES = {
     "two layers": {"num_layers": 2},

@@ -14,7 +14,6 @@ from bounds.restriction.checking.tables import Rationals, embed_tables, identify
 from tests.bounds.restriction.drawn_models import integer_model
 from tests.bounds.restriction.enumerated import certified
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 DIGITS = reference.multiprecision(40)
 ROWS = np.array([[0.3, 1.0], [0.3, 1.0], [0.3, -0.0], [0.3, 0.0]])
 

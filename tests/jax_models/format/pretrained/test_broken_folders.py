@@ -23,7 +23,6 @@ from tests.jax_models.format.pretrained.folders import (
     without,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
 
 

@@ -25,7 +25,6 @@ from tests.jax_models.format.pretrained.folders import (
 NAMES = sorted(x.name for x in FIXTURES.iterdir())
 FAST = ("bert", "esm", "gpt2", "llama")
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 folders = pytest.mark.parametrize("name", NAMES)
 
 

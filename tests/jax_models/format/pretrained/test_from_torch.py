@@ -35,7 +35,6 @@ CASES = {
 }
 IN_PROJ = "encoder.layers.0.self_attn.in_proj_weight"
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 states = pytest.mark.parametrize("name", CASES)
 
 

@@ -19,7 +19,6 @@ from jax_models.format.pretrained.load import compare_outputs
 from tests.bounds.influence.expect import refused
 from tests.jax_models.format.pretrained.folders import assert_is_plain
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 WIDTH, HEADS, HALF = 20, 2, 10
 # Entries of the first half: is the token 1, the query; p/N, (-1)^p; k/N, 1/N; the mark.
 ONE, QUERY, PLACE, SIGN, SHARE, UNIT, MARK, OUT = range(1, 9)

@@ -22,9 +22,6 @@ from tests.jax_models.format.pretrained.folders import (
     weights_of,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 TOKENS = np.arange(2, 14)  # As many as the plain pass takes.
 
 

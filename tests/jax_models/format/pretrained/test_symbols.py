@@ -26,7 +26,6 @@ from tests.jax_models.format.pretrained.folders import (
     refusal,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 V = 20  # rows of every fixture's embedding
 LETTERS = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *"ACDEFGHI"]
 MARK = "<|endoftext|>"

@@ -21,7 +21,6 @@ from jax_models.model.rows import (
 )
 from tests.jax_models.variants import build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 EXACT = reference.multiprecision(40)
 RNG = np.random.default_rng(0)
 PLACED = [

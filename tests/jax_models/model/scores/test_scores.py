@@ -13,8 +13,6 @@ from tests.architecture import small_model
 from tests.bounds.influence.expect import refused
 from tests.jax_models.format.pretrained.folders import by_rerunning
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @dataclasses.dataclass(frozen=True)
 class NegativeSquaredDistance(PairwiseScore):

@@ -32,8 +32,6 @@ from tests.jax_models.programs.logic.direct import (
     hop_outputs,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 INSTRUCTIONS = FlipFlop().symbols
 
 

@@ -23,8 +23,6 @@ from tests.jax_models.programs.logic.compiled import (
     strings_of,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_operator_agrees_with_the_evaluator(mode):

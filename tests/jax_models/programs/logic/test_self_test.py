@@ -28,8 +28,6 @@ from jax_models.programs.logic.self_test import (
 )
 from tests.architecture import small_model
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.mark.parametrize("num_symbols", [1, 2, 3, 5, 100, 5000])
 @pytest.mark.parametrize("longest", [1, 4, 20, 150])

@@ -28,8 +28,6 @@ from tests.jax_models.programs.rasp.cases import (
 )
 from tests.jax_models.programs.rasp.random_programs import ALPHABET, random_program
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 LOOKUP = """
 depth = psum[j<=i] ((in = 'a') - (in = 'b'))
 x = {}_j[{}, depth(j) = depth(i)] pos(j) : (depth - 9)
