@@ -27,7 +27,7 @@ def masked(**settings):
 @pytest.mark.parametrize("weighting", ["softmax", "average_hard"])
 def test_on_short_inputs_it_finds_the_supremum(weighting):
     model = masked(weighting=weighting)
-    found = bounds.search_inputs(model, N, restarts=4, ties="ignore")
+    found = bounds.search_inputs(model, N, restarts=4, rounds=4, ties="ignore")
     assert found.max == pytest.approx(largest_influence(model, N), rel=1e-10)
 
 

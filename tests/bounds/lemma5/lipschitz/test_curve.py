@@ -80,7 +80,7 @@ def test_the_looseness_is_what_was_subtracted():
 
 def test_what_has_no_bound_says_why():
     norm = {"layer_norm": "pre", "layer_norm_epsilon": 0.0}
-    model = small_model(2, num_layers=2, dtype="float64", **norm)
+    model = small_model(2, dtype="float64", **norm)
     (row,) = lipschitz_curve(model, [5], num_inputs=1, effort=Effort(restarts=0))
     assert not [name for name in row if name.startswith(("log10", "looseness"))]
     assert len(row["notes"]) == 2
