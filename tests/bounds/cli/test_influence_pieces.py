@@ -6,7 +6,10 @@ import pytest
 
 from bounds import read_store
 from bounds.cli import in_parts, parts
-from tests.bounds.cli.outputs import SHAPE_FLAGS
+from bounds.influence.blocks import kernel
+from bounds.influence.methods import bucket
+from bounds.influence.two_layers import choice
+from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
 
 OUT = Path("results/influence")
 SHORT = ("influence", "--length=40", *SHAPE_FLAGS)
@@ -99,3 +102,25 @@ def test_parts_recorded_in_another_format_are_computed_again(command, run, monke
 )
 def test_only_what_substitutions_are_alone_in_is_cut(run, flags, told):
     assert told in run(*SHORT, "--dry_run", *flags).out
+
+
+@pytest.mark.parametrize("command", ["influence", "scan"])
+def test_the_number_computed_again_is_that_of_all_pieces(run, monkeypatch, command):
+    monkeypatch.setattr(bucket, "LONGEST", 0)
+    monkeypatch.setattr(choice, "SHORTEST", 0)
+    monkeypatch.setattr(choice, "BLOCK", 2)
+    monkeypatch.setattr(kernel, "MOST_AGAIN", -1)
+    monkeypatch.setattr(parts, "UNDER_WAY", 4)
+    monkeypatch.setattr(parts, "PART", 8)
+    monkeypatch.setattr(parts, "BLOCKS", 0)
+    last(monkeypatch, 0)
+    asked = ("--length=40", *SHAPE_FLAGS, "--num_layers=2", "--method=incremental")
+    for _ in range(2):
+        run(command, *asked, "--rounding=none", "--mask=none", "--out=out")
+    count = {"influence": 39, "scan": 40}[command]
+    said = read_json(f"out/{command}.json")["reason"]
+    assert said.endswith(
+        f"; by products {count} of {count} changes lost digits, and were "
+        "computed by vectors"
+    )
+    assert len(read_store("out/results.sqlite").rows) > 1
