@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from bounds.readings import unsupported_model
-from bounds.restriction.enclosed import Enclosed, combine_heads, mean
+from bounds.restriction.enclosed import Enclosed, mean, run_enclosed
 from bounds.restriction.possible import (
     HeadBlock,
     ScoredRows,
@@ -387,7 +387,7 @@ def tabulate(scored: ScoredRows, read: Sequence[Readings]) -> Tables:
         _attended(scored, head, read) for head in range(scored.attention.num_heads)
     ]
     joined = Enclosed.concatenate(heads, axis=-1)
-    rows = combine_heads(scored.layer, old.rows[own], joined)
+    rows = run_enclosed(scored.layer.writes, y=old.rows[own], heads=joined)
     identity = _identify(old, read, rows)
     ends = np.cumsum([len(one.own) for one in read])
     slots = zip(read, np.split(np.arange(ends[-1]), ends[:-1]), strict=True)

@@ -132,7 +132,7 @@ def check_pair(claim: Claim, member: Membership | None) -> None:
 
 def check_counts(claim: Claim) -> None:
     """Checks the claimed numbers of free positions and of misclassified inputs."""
-    free = len(claim.free_positions)
+    free = claim.rho.count(FREE)
     if claim.free != free:
         raise Refuted(f"free = {claim.free}; rho leaves {free} positions free")
     # 2^F completions get one output; where the free bits are 0 and 1 and the pair is of
@@ -291,7 +291,7 @@ def _verify_tables(model: Transformer, claim: Claim) -> tuple[Enclosure, bool]:
 
 
 def _refutation(check: Callable[..., None], *given: Any) -> list[str]:
-    """The reason for which a check refutes what it is given, in a list; else none."""
+    """Reason for which a check refutes its arguments, in a list; [] if it does not."""
     try:
         check(*given)
     except InputError as refuted:
@@ -301,7 +301,7 @@ def _refutation(check: Callable[..., None], *given: Any) -> list[str]:
 
 def _statements(claim: Claim, output: Enclosure, exact: bool) -> tuple[str, ...]:
     """Sentences on the facts that an accepted certificate shows."""
-    free = len(claim.free_positions)
+    free = claim.rho.count(FREE)
     # A model that decides at its last position may well be right there.
     last = claim.query == claim.length - 1
     read = "" if last else f", read at position {claim.query},"

@@ -54,18 +54,6 @@ LanguageName = Literal["parity", "dyck1", "dyck2", "ones", "anbn"]
 NAMES: tuple[str, ...] = get_args(LanguageName)
 
 
-def named_automaton(language: str, symbols: int) -> Automaton | None:
-    """Automaton of "ones" or "anbn" for words of `symbols` symbols, else None."""
-    if language == "ones":
-        return ones_automaton()
-    if language == "anbn":
-        half, odd = divmod(symbols, 2)
-        if odd:  # no word has an odd length
-            return Automaton(((0, 0),), frozenset(), end=2)
-        return word_automaton([0] * half + [1] * half)
-    return None
-
-
 def parity_pair(partial: PartialInput) -> Pair | None:
     """Returns two completions that differ in one free bit; None without a free bit."""
     free = len(partial.free)
@@ -371,7 +359,12 @@ def _given(
     known = get_language(language)
     end = end_after(model, known)
     tokens = prepare(language, length, end)
-    decider = named_automaton(language, length - (end is not None))
+    decider = ones_automaton() if language == "ones" else None
+    if language == "anbn":
+        half, odd = divmod(length - (end is not None), 2)
+        decider = word_automaton([0] * half + [1] * half)
+        if odd:  # no word has an odd length
+            decider = Automaton(((0, 0),), frozenset(), end=2)
     return _Language(model, language, language, _decides(known), seed, decider, tokens)
 
 

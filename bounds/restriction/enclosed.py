@@ -21,7 +21,6 @@ from scipy.special import erf
 
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from bounds.readings import no_rule
-from jax_models.model.layer import Layer
 from jax_models.model.rows import (
     Affine,
     Gelu,
@@ -149,7 +148,11 @@ def linear(
     """Returns rows @ weight^T + bias, for exact weights and bias."""
     value = rows.value @ weight.T
     size = np.abs(rows.value) @ np.abs(weight).T
-    unit = _product_units(units(rows.value), units(weight))
+    # Unit of the terms of each inner product, from the units of both factors.
+    of_rows, of_weight = units(rows.value), units(weight)
+    unit = np.full(value.shape, NO_UNIT)
+    for k in range(weight.shape[1]):
+        np.minimum(unit, of_rows[..., k, None] + of_weight[:, k], out=unit)
     if bias is not None:
         value, size = value + bias, size + np.abs(bias)
         unit = np.minimum(unit, units(bias))
@@ -173,26 +176,6 @@ def products_counted(
     return bool(counted(np.asarray(size), np.asarray(unit)))
 
 
-def _product_units(
-    rows: Int[np.ndarray, "*rows width"], weight: Int[np.ndarray, "units width"]
-) -> Int[np.ndarray, "*rows units"]:
-    """Unit of the terms of each inner product, from the units of both factors."""
-    unit = np.full((*rows.shape[:-1], len(weight)), NO_UNIT)
-    for k in range(weight.shape[1]):
-        np.minimum(unit, rows[..., k, None] + weight[:, k], out=unit)
-    return unit
-
-
-def total(rows: Enclosed, axis: int) -> Enclosed:
-    """Returns the sums of `rows` along an axis."""
-    size = np.abs(rows.value).sum(axis=axis)
-    unit = units(rows.value).min(axis=axis, initial=NO_UNIT)
-    known = (rows.radius == 0).all(axis=axis)
-    brought, steps = rows.radius.sum(axis=axis), rows.value.shape[axis]
-    exact = known & counted(size, unit)
-    return rounded(rows.value.sum(axis=axis), brought, size, steps, exact)
-
-
 def divided(rows: Enclosed, scale: Floats, error: float = 0.0) -> Enclosed:
     """Returns rows / scale, for a scale known up to a relative `error`."""
     # Exact where the scale is a power of two.
@@ -210,7 +193,12 @@ def mean(members: Enclosed, chosen: Bool[np.ndarray, "members rows"]) -> Enclose
     """Returns the means over axis 0 of the chosen members; 0 without members."""
     there = chosen[..., None]
     count = np.maximum(there.sum(axis=0), 1)
-    summed = total(members.where(there), 0)
+    some = members.where(there)
+    size = np.abs(some.value).sum(axis=0)
+    known = counted(size, units(some.value).min(axis=0, initial=NO_UNIT))
+    known &= (some.radius == 0).all(axis=0)
+    brought, steps = some.radius.sum(axis=0), len(some.value)
+    summed = rounded(some.value.sum(axis=0), brought, size, steps, known)
     value = summed.value / count
     # Exact where the quotient is, not only the sum: the bits of a rounded quotient are
     # known too, but they are not the real number of an exact certificate. The product
@@ -291,16 +279,7 @@ def normalise(norm: Norm, rows: Enclosed) -> Enclosed:
     )
 
 
-def attention_input(layer: Layer, rows: Enclosed) -> Enclosed:
-    """Returns the input rows of a layer's attention."""
-    return _read(layer.reads, {"y": rows})
-
-
-def combine_heads(layer: Layer, rows: Enclosed, heads: Enclosed) -> Enclosed:
-    """Returns a layer's output rows from its input rows and its head outputs."""
-    return _read(layer.writes, {"y": rows, "heads": heads})
-
-
-def _read(program: Program, given: dict[str, Enclosed]) -> Enclosed:
+def run_enclosed(program: Program, **given: Enclosed) -> Enclosed:
+    """Returns the enclosed result of a row program, as of a layer's `reads` or `writes`."""
     found = program.run(given, lambda step, *rows: enclose(step.operation, *rows))
     return found[program.output]

@@ -23,12 +23,12 @@ from bounds.restriction.enclosed import (
     SMALLEST,
     Enclosed,
     Floats,
-    attention_input,
     divided,
     inflated,
     linear,
     products_counted,
     row_norms,
+    run_enclosed,
 )
 from bounds.restriction.tables import Tables
 from jax_models import InputError
@@ -128,8 +128,8 @@ def _(
 
 def score_rows(layer: Layer, tables: Tables, length: int) -> ScoredRows:
     """Projects the rows of `tables` to a layer's queries, keys and values."""
-    attention, positions = layer.attention, tables.position_of_row
-    inputs = attention_input(layer, tables.rows)
+    attention, positions = layer.attention, tables.positions[tables.slot_of_row]
+    inputs = run_enclosed(layer.reads, y=tables.rows)
 
     def projected(weight: Any, bias: Any) -> Enclosed:
         heads = [
@@ -280,7 +280,7 @@ def contenders(
     high: Float[np.ndarray, "rows places"],
     weighting: Weighting,
 ) -> tuple[Int[np.ndarray, "rows"], Bool[np.ndarray, "rows places"]]:
-    """The witness among places with such cells, and whether each may win against it."""
+    """Witness of each row by its cells, and whether each place may win against it."""
     least, order = low.max(axis=1, keepdims=True), tie_order(weighting)
     witness = first_in_order(low == least, order, 1)
     if not weighting.side:

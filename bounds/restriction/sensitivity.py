@@ -114,7 +114,7 @@ def reachable_classes(
         choices = _sample(key, free, num_samples)
     found = {}
     for bits in choices:
-        completed = partial.complete(bits)
+        completed = partial.complete(np.asarray(bits, int))
         found.setdefault(bool(member(completed)), completed)
         if len(found) == 2:
             return ReachableClasses(found[True], found[False], exact=True)

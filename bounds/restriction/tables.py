@@ -45,11 +45,6 @@ class Tables:
         """The slot of each row."""
         return np.repeat(np.arange(len(self.bits)), np.diff(self.starts))
 
-    @property
-    def position_of_row(self) -> Int[np.ndarray, "rows"]:
-        """The position of each row."""
-        return self.positions[self.slot_of_row]
-
     def slot(self, position: int) -> int:
         """Returns the slot of a position."""
         return int(np.searchsorted(self.positions, position))

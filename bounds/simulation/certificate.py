@@ -60,16 +60,13 @@ class HeadMeasure(BriefRepr):
 
     def merge(self, other: "HeadMeasure") -> "HeadMeasure":
         """Returns the measure over the rows of both `self` and `other`."""
-        # Weights, which both share, are their own maximum.
-        found: dict[str, Any] = {
-            field.name: np.maximum(
-                getattr(self, field.name), getattr(other, field.name)
-            )
-            for field in dataclasses.fields(self)
+        names = ("spread", "odds", "pull", "half_range", "score_size", "score_error")
+        largest: dict[str, Any] = {
+            name: np.maximum(getattr(self, name), getattr(other, name))
+            for name in names
         }
-        found["tied_rows"] = self.tied_rows + other.tied_rows
-        found["gap"] = min(self.gap, other.gap)
-        return dataclasses.replace(self, **found)
+        ties, gap = self.tied_rows + other.tied_rows, min(self.gap, other.gap)
+        return dataclasses.replace(self, tied_rows=ties, gap=gap, **largest)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

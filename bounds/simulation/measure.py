@@ -23,7 +23,6 @@ from bounds.numbers.rounding import gamma_upper
 from bounds.restriction.enclosed import (
     SMALLEST,
     Enclosed,
-    combine_heads,
     counted,
     divided,
     inflated,
@@ -31,6 +30,7 @@ from bounds.restriction.enclosed import (
     products_counted,
     rounded,
     row_norms,
+    run_enclosed,
     units,
 )
 from bounds.restriction.possible import first_in_order, visible_keys
@@ -118,8 +118,9 @@ def measure_hard_model(model: Transformer, tokens: Tokens) -> HardMeasure:
         for k, layer in enumerate(model.layers):
             found = measure_layer(layer, rows, classes, f"layers.{k}")
             rows, measure, scores_exact = found
-            sight = layer.attention.sight
-            if not sight.everything or by_position(layer.attention):
+            sight, schedule = layer.attention.sight, layer.attention.temperature
+            own = isinstance(schedule, PowerTemperature) and schedule.of == "position"
+            if own or not sight.everything:
                 # Equal rows see different positions or divide by different temperatures,
                 # and may become different.
                 classes = np.broadcast_to(np.arange(classes.shape[1]), classes.shape)
@@ -129,12 +130,6 @@ def measure_hard_model(model: Transformer, tokens: Tokens) -> HardMeasure:
             HardMeasure(tokens.shape[1], tuple(layers), len(chosen.value), exact)
         )
     return functools.reduce(HardMeasure.merge, measures)
-
-
-def by_position(attention: Attention) -> bool:
-    """Returns whether each row divides its scores by a temperature of its own."""
-    schedule = attention.temperature
-    return isinstance(schedule, PowerTemperature) and schedule.of == "position"
 
 
 def _equal_rows(
@@ -165,7 +160,7 @@ def measure_layer(
         at = np.arange(start, min(start + block, length))
         read = [head.attend(at) for head in heads]
         joined = Enclosed.concatenate(read, axis=-1)
-        outputs.append(combine_heads(layer, rows[:, at], joined))
+        outputs.append(run_enclosed(layer.writes, y=rows[:, at], heads=joined))
     out = Enclosed.concatenate(outputs, axis=1)
     return out, _measure_of(layer, rows, heads), all(head.exact for head in heads)
 

@@ -7,6 +7,7 @@ prediction within the pairs pays. Two readings: "last" (R1), the prediction is r
 last symbol x_n of the prefix, and "query" (R2), at an end token after it.
 """
 
+import bisect
 import dataclasses
 import math
 
@@ -351,15 +352,12 @@ def _start(n: int, up_probability: float) -> int:
     # Terms grow while the ratio of neighbours is above 1: it falls, so bisection finds
     # the top.
     odds = up_probability / (1 - up_probability)
-    low, high = 0, n // 2
-    while low < high:
-        middle = (low + high) // 2
+
+    def falls(middle: int) -> bool:
         h = n % 2 + 2 * middle
-        if odds * (h + 3) / (h + 1) * (n - h) > n + h + 4:
-            low = middle + 1
-        else:
-            high = middle
-    return n % 2 + 2 * low
+        return odds * (h + 3) / (h + 1) * (n - h) <= n + h + 4
+
+    return n % 2 + 2 * bisect.bisect_left(range(n // 2), True, key=falls)
 
 
 def dyck_pair_floor(up_probability: float, reading: str, closeness: float) -> Bound:

@@ -81,11 +81,6 @@ class Claim:
         """Number of tokens, n."""
         return len(self.rho)
 
-    @property
-    def free_positions(self) -> tuple[int, ...]:
-        """The positions that rho leaves free, ascending."""
-        return tuple(i for i, token in enumerate(self.rho) if token == FREE)
-
 
 def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Returns the certificate in a file, as the JSON object that it is.

@@ -289,8 +289,9 @@ def check_layer(
     if layer.layer_norm == "pre" and layer.norm1 is not None:
         assert isinstance(layer.norm1, LayerNorm)
         inputs = layer_norm(layer.norm1, inputs)
+    places = np.repeat(below.positions, [1 << len(d) for d in below.deps.values()])
     heads = [
-        score_head(attention, head, inputs, below.length, below.row_position)
+        score_head(attention, head, inputs, below.length, places)
         for head in range(attention.num_heads)
     ]
     book: dict[Recipe, int] = {}  # numbers of the recipes of the layer's rows

@@ -85,12 +85,6 @@ class Tables:
             tables[-1][:, list(deps)] = assignments(len(deps))
         return np.concatenate(tables)
 
-    @property
-    def row_position(self) -> Int[np.ndarray, "rows"]:
-        """The position of each row."""
-        sizes = [1 << len(deps) for deps in self.deps.values()]
-        return np.repeat(self.positions, sizes)
-
     def rows(self, position: int) -> slice:
         """Returns the rows of a position's table."""
         first = self.start[position]

@@ -18,7 +18,7 @@ from bounds.restriction.closed_form.route_switching import (
     SwitchingStep,
     closed_form_switching,
 )
-from bounds.restriction.closed_form.tower import Tower
+from bounds.restriction.closed_form.tower import Tower, least_integer
 
 # An interval in a proof, a float in a search.
 Real = Any
@@ -145,14 +145,7 @@ def dyck_threshold(
         return None
     # It holds for all even n from the first on, as F grows at least, and J and k at most,
     # in proportion.
-    low, high = 0, 1
-    while not proves(parameters, 2 * high, numbers):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = proves(parameters, 2 * middle, numbers)
-        low, high = (low, middle) if found else (middle, high)
-    return 2 * high
+    return 2 * least_integer(lambda half: proves(parameters, 2 * half, numbers), 0)
 
 
 def proves(

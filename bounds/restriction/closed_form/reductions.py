@@ -33,6 +33,7 @@ from bounds.restriction.closed_form.tower import (
     Tower,
     ceiling,
     floor,
+    least_integer,
     lg_sum,
     log2,
 )
@@ -95,16 +96,7 @@ class PaperReduction:
         """The least k (below `below`, if given) at which (H1), (H2) and g > 0 hold."""
         # In k, (H2) is a convex function that starts negative, so it has one crossing,
         # and bisection finds the least k.
-        if below is None:
-            low, high = 1, 2
-            while not self.holds(high):
-                low, high = high, 2 * high
-        else:
-            low, high = 1, below - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.holds(middle) else (middle, high)
-        return high
+        return least_integer(self.holds, 1, None if below is None else below - 1)
 
     def shortest(self, k: int) -> int:
         """The least n that (H3) allows at this k."""

@@ -9,6 +9,7 @@ threshold bounds is certified, and grows by an ulp of its top at a time.
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 
 from bounds.numbers.interval import Interval, exp, interval, log, upper
 from bounds.numbers.statements import whole
@@ -201,3 +202,17 @@ def _upper_end(x: Interval) -> tuple[int, int]:
     # mpmath's own form of the end, which is exact where a float may overflow.
     sign, mantissa, exponent, _ = x._mpi_[1]
     return -int(mantissa) if sign else int(mantissa), exponent
+
+
+def least_integer(
+    holds: Callable[[int], bool], low: int, high: int | None = None
+) -> int:
+    """Least integer above `low` at which `holds` is true, as it is at a given `high`."""
+    if high is None:
+        high = low + 1
+        while not holds(high):
+            low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
