@@ -106,26 +106,6 @@ def test_a_large_enough_k_holds_whatever_its_size(weight, heads, lost):
 
 
 @pytest.mark.parametrize("weight", Weight)
-def test_no_cell_of_the_grid_has_a_smaller_k(weight):
-    """A third of the cells searched from scratch, without the look at the best so far."""
-    kept = interval(6) / 10
-    best, k = best_paper_reduction(2, interval(1), kept, weight)
-    cells = []
-    for i, delta in itertools.product(
-        range(1, 30, 3), ("1/20", "1/10", "1/5", "7/20", "1/2", "3/4", "1")
-    ):
-        eta = (1 - kept) * i / 60
-        d = rational(Fraction(delta))
-        q = (1 - kept / (1 - 2 * eta)) / (1 + d)
-        cells.append(PaperReduction(2, 1, interval(1), eta, d, q, weight))
-    assert best.least_k() == k
-    assert min(cell.least_k() for cell in cells) >= k
-    left = (1 - 2 * best.eta) * (1 - (1 + best.delta) * best.q)
-    assert left.a <= kept.b
-    assert left.b >= kept.a
-
-
-@pytest.mark.parametrize("weight", Weight)
 @pytest.mark.parametrize("c", [1, 2, 3, 6])
 @pytest.mark.parametrize("heads", [1, 8])
 def test_the_closed_forms_are_sufficient(weight, c, heads):
