@@ -35,6 +35,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 # Where each operation was written is of no use here and takes an eighth of the time.
 jax.config.update("jax_traceback_in_locations_limit", 0)
 
+_PLANTED = jax.make_user_context()
+
 
 def pytest_configure(config):
     config.pluginmanager.register(memory)
@@ -43,14 +45,21 @@ def pytest_configure(config):
     keep_programs(str(config.cache.mkdir("programs")))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Doctests stand in the packages: to look for them in tests takes seconds."""
+    return [x for x in (yield) if type(x) is pytest.Module]
+
+
 @pytest.fixture
 def plant(monkeypatch):
-    """Replaces a name of a module, in programs that are compiled from then on."""
+    """Replaces a name of a module, in programs that are traced from then on."""
 
     def replace(module, name, value):
         monkeypatch.setattr(module, name, value)
-        jax.clear_caches()
+        # Part of the key of every trace: what is compiled already stays for other tests.
+        _PLANTED.set_global(object())
 
     yield replace
     monkeypatch.undo()
-    jax.clear_caches()
+    _PLANTED.set_global(None)

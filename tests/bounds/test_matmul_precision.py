@@ -66,7 +66,7 @@ def test_a_product_without_precision_is_found_in_the_source():
 
 
 @pytest.fixture
-def bound(monkeypatch):
+def bound(plant):
     """The precisions of all products that are traced or run from now on."""
     found = []
     bind = jax.lax.dot_general_p.bind
@@ -75,10 +75,8 @@ def bound(monkeypatch):
         found.append(options["precision"])
         return bind(*arguments, **options)
 
-    jax.clear_caches()
-    monkeypatch.setattr(jax.lax.dot_general_p, "bind", note)
-    yield found
-    jax.clear_caches()
+    plant(jax.lax.dot_general_p, "bind", note)
+    return found
 
 
 def test_products_are_noted_wherever_they_are_traced(bound):

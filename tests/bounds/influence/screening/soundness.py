@@ -122,10 +122,3 @@ def _raise(ratios, name, error, bound, rounding):
 
 
 _screen = jax.jit(screen_states, static_argnames=("query", "target", "row_tile"))
-
-
-def forget():
-    """Drops compiled screens, so that a patched term is compiled anew."""
-    global _screen
-    jax.clear_caches()
-    _screen = jax.jit(screen_states, static_argnames=("query", "target", "row_tile"))

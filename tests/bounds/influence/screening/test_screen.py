@@ -15,7 +15,7 @@ from bounds.influence.screening import defect, layer_base, middle_layer, row_map
 from bounds.influence.screening.row_map import READS
 from jax_models.model.rows import Activation
 from tests.architecture import with_architecture
-from tests.bounds.influence.screening.soundness import N, examine, forget, wild_model
+from tests.bounds.influence.screening.soundness import N, examine, wild_model
 
 CASES = {
     "three layers": {"num_layers": 3},
@@ -123,17 +123,12 @@ ELSEWHERE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_term_that_is_left_out_is_missed(name, monkeypatch):
+def test_a_term_that_is_left_out_is_missed(name, plant):
     """Without any one part of the bound some wild model goes beyond what is left."""
     module, function, wrong = MUTATIONS[name]
     right, case = getattr(module, function), ELSEWHERE.get(name, "three layers")
-    monkeypatch.setattr(module, function, functools.partial(wrong, right))
-    forget()
-    try:
-        found = max(max(worst(CASES[case], [x], groups=8).values()) for x in range(120))
-    finally:
-        monkeypatch.undo()
-        forget()
+    plant(module, function, functools.partial(wrong, right))
+    found = max(max(worst(CASES[case], [x], groups=8).values()) for x in range(120))
     assert found > 1.05
 
 
