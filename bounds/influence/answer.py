@@ -116,7 +116,7 @@ def answer(
             refuse_unread("checkpoint", run.checkpoint, None, NO_CHECKPOINT)
     done = choose_rounding(request, choice.way, rounding)
     found = find(request, choice, done, run)
-    if len(request.pairs) and has_top(request, choice, done):
+    if has_top(request, choice, done):
         found = with_top(request, choice, found)
     if isinstance(choice.way, Proposed) and found.values.size:
         choice = dataclasses.replace(choice, reason=proposal_reason(choice, found))
@@ -155,9 +155,8 @@ def settle(
     if found.again:
         count = len(request.pairs)
         reason += (
-            f"; by products {found.again} of {count} changes lost digits, and were "
+            f"; products of matrices left {found.again} of {count} changes to vectors"
         )
-        reason += "computed by vectors"
     hypotheses = hypotheses_of(rounding) if known else ()
     stated = {
         "target": request.target,

@@ -195,7 +195,8 @@ def has_top(request: InfluenceRequest, choice: Choice, rounding: Done) -> bool:
     """True if the largest values alone are to be run again with moved inputs."""
     square = request.layout is not None and request.layout.reduction.square
     # A map needs all positions at once.
-    return rounding == "top" and isinstance(choice.way, Method) and not square
+    some = len(request.pairs) > 0 and not square
+    return rounding == "top" and isinstance(choice.way, Method) and some
 
 
 def top_rows(

@@ -74,7 +74,7 @@ class Readings:
     values: Float[np.ndarray, "substitutions *scan"]
     moves: Float[np.ndarray, "substitutions *scan"]  # NaN without runs
     ties: Ties | None  # of all blocks so far
-    again: int = 0  # changes that lost digits, of all blocks so far
+    again: int = 0  # changes left to vectors, of all blocks so far
 
 
 # From a request in run 0 and a run to the same with moved inputs.

@@ -89,7 +89,7 @@ class Block:
     # watched: each row, or all together
     changes: Float[np.ndarray, "substitutions watched classes"]
     ties: Ties | None  # None where no layer is hard
-    again: int = 0  # changes that lost digits and were computed again
+    again: int = 0  # changes that products of matrices left to vectors
 
 
 # Entries from which one in a hundred is not the largest alone.
@@ -157,7 +157,7 @@ class Found:
     moves: Float[np.ndarray, "*axes"]
     magnitude: float  # largest of the numbers that the programs were given
     ties: Ties | None
-    # Changes that lost digits by products of matrices, and were computed by vectors.
+    # Changes that products of matrices left to vectors; of a proposal none is counted.
     again: int = dataclasses.field(default=0, kw_only=True)
 
     @classmethod

@@ -135,7 +135,7 @@ def test_the_answer_has_the_number_computed_again(question):
     model, tokens = draw(factors=(2.5, 2.5)), pose(draw()).tokens
     lost = np.isnan(compute(pose(model, **question))[0]).any(axis=1)
     found = carry(model, tokens, rounding="none", **question)
-    said = f"; by products {lost.sum()} of {lost.size} changes lost digits"
+    said = f"; products of matrices left {lost.sum()} of {lost.size} changes to vectors"
     assert (said in found.reason) == lost.any()
     question = {**question, "method": "incremental", "rounding": "none"}
     for reduce in (None, "mean"):
@@ -455,6 +455,12 @@ def stand_at_kinks():
     layers = (below, model.layers[1])
     model = dataclasses.replace(model, embedding=embedding, layers=layers)
     return build_request(model, np.arange(N) % 2, include_query=True)
+
+
+def test_rows_whose_weight_underflows_arrive():
+    apart, lost = off(arrive_from_nothing())
+    assert apart <= ROUNDOFFS
+    assert not lost.any()
 
 
 def lean(u, z, real=flips._bent):
