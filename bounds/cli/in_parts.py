@@ -3,6 +3,7 @@
 Of several processes the leading one saves what is found.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -102,7 +103,7 @@ def compute_parts(
         return Joined(parts.asked, result, 0, time.perf_counter() - began)
     devices.agree([parts.cell(0)], [False])
     found: list[Record] = []
-    start, most, seconds = 0, 0, 0.0
+    start, most, seconds, resumed = 0, 0, 0.0, False
     while start < len(parts.positions):
         cell = parts.cell(start, parts.stop(start, most), found)
         one = kept = None if fresh else store.find(cell.config)
@@ -110,27 +111,30 @@ def compute_parts(
             devices.tell((start, most))
             one, took = _keep(store, parts, cell, fresh)
             most = parts.next_size(one["stop"] - start, took)
-        with explained(store.path):
-            stop = one["stop"]
-            if not start < stop <= len(parts.positions):
-                raise ValueError(f"stop is {stop} in a part from {start}")
-            if kept is not None and parts.progress is not None:
-                parts.progress.note(parts.note([*found, one]))
-                label = f"{parts.label(start, stop)}, from the store"
-                parts.progress.skip(label, stop - start)
+        if kept is not None:
+            resumed = True
+            with explained(store.path):
+                parts.check(kept, start)
+                label = f"{parts.label(start, kept['stop'])}, from the store"
+                note = parts.note([*found, kept])
+            if parts.progress is not None:
+                parts.progress.note(note)
+                parts.progress.skip(label, kept["stop"] - start)
         found.append(one)
         seconds += store.seconds(cell.config)
-        start = stop
+        start = one["stop"]
     devices.tell((start, 0))
-    with explained(store.path):
+    # Of results that this run made, an error over them is one of the program.
+    with explained(store.path) if resumed else contextlib.nullcontext():
         arrays, last = join_arrays(found), {}
     if (cell := parts.last(arrays[0])) is not None:
         missing = fresh or store.find(cell.config) is None
         if devices.agree([cell], [missing])[0]:
             _keep(store, parts, cell, fresh)
+        resumed |= not missing
         seconds += store.seconds(cell.config)
         last = store.find(cell.config) or {}
-    with explained(store.path):
+    with explained(store.path) if resumed else contextlib.nullcontext():
         ambiguous = sum(one["ambiguous"] for one in found)
         result = parts.join(arrays, found, last)
     return Joined(parts.asked, result, ambiguous, seconds)

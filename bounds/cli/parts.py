@@ -339,6 +339,16 @@ class Parts:
         more = {"again": again, "ambiguous": ambiguous, "largest": largest}
         return {**record, **more}
 
+    def check(self, record: Record, start: int) -> None:
+        """Raises a `ValueError` unless a record is that of a part from `start`."""
+        stop, shape = record["stop"], record["shape"]
+        if start < stop <= len(self.positions):
+            is_table = self.whole.layout is not None
+            count = stop - start if is_table else len(self.request(start, stop).pairs)
+            if shape[0] == count:
+                return
+        raise ValueError(f"a part from {start} to {stop} has results of shape {shape}")
+
     def label(self, start: int, stop: int) -> str:
         """Words that name the positions from `start` to `stop` - 1."""
         return f"positions {self.positions[start]} to {self.positions[stop - 1]}"

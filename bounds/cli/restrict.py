@@ -42,6 +42,7 @@ from bounds.restriction.record import (
     restriction_row,
 )
 from bounds.restriction.search import ClosedInput
+from bounds.store.file import explained
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, obtain
@@ -116,7 +117,9 @@ def plan(options: RestrictOptions) -> Work | None:
             cell = Cell(config_of, name, lambda: record_closed(work()))
             if not options.fresh:
                 earlier.append(store.seconds(config_of))
-            return read_closed(obtain(store, cell, fresh=options.fresh))
+            stored = obtain(store, cell, fresh=options.fresh)
+            with explained(store.path):
+                return read_closed(stored)
 
         found = search(remember=remember, **more)
         # What is written is what would be accepted: the checker is asked before.

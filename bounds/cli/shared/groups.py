@@ -275,11 +275,12 @@ class Model(Shape, Head, Computed, Output):
             return
         # Some constructions have layers and heads to choose.
         taken = preset_parameters(self.preset) if self.preset else ()
+        source = f"--preset {self.preset}" if self.preset else f"--model {self.model}"
         for name in SHAPE:
             if name in self.given and name not in taken:
                 raise InputError(
                     f"--{name} describes a random model (--preset={RANDOM}), which "
-                    f"{self.model or self.preset} is not"
+                    f"{source} is not"
                 )
 
 

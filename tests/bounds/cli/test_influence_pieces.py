@@ -1,5 +1,8 @@
 """What is found of a long input is kept piece by piece, whatever a piece's length."""
 
+import contextlib
+import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -104,6 +107,40 @@ def test_only_what_substitutions_are_alone_in_is_cut(run, flags, told):
     assert told in run(*SHORT, "--dry_run", *flags).out
 
 
+@pytest.mark.parametrize("rounding", ["all", "top", "none"])
+def test_where_nothing_is_substituted_nothing_moves(run, rounding):
+    ended = run("influence", "--length=1", *SHAPE_FLAGS, f"--rounding={rounding}")
+    assert ended.code == 0
+    assert "nothing can be substituted" in ended.out
+
+
+def damage(**entries):
+    """Changes entries of the first part's record."""
+    with contextlib.closing(sqlite3.connect(OUT / "results.sqlite")) as store, store:
+        key, text = store.execute("SELECT key, payload FROM cells").fetchone()
+        row = json.dumps({**json.loads(text), **entries})
+        store.execute("UPDATE cells SET payload = ? WHERE key = ?", (row, key))
+
+
+@pytest.mark.parametrize(
+    "entries", [{"stop": 0}, {"stop": 41}, {"stop": 38}, {"shape": [7]}]
+)
+def test_a_part_of_other_positions_is_damage(run, entries):
+    assert run(*SHORT).code == 0
+    damage(**entries)
+    run(*SHORT).assert_refused("a row of the store is damaged (a part from 0 to ")
+
+
+def test_an_error_over_new_results_is_one_of_the_program(run, monkeypatch):
+    def fail(*given):
+        raise ValueError("planted")
+
+    monkeypatch.setattr(parts, "settle", fail)
+    with pytest.raises(ValueError, match="planted"):
+        run(*SHORT)
+    run(*SHORT).assert_refused("a row of the store is damaged (planted)")
+
+
 @pytest.mark.parametrize("command", ["influence", "scan"])
 def test_the_number_computed_again_is_that_of_all_pieces(run, monkeypatch, command):
     monkeypatch.setattr(bucket, "LONGEST", 0)
@@ -120,7 +157,6 @@ def test_the_number_computed_again_is_that_of_all_pieces(run, monkeypatch, comma
     count = {"influence": 39, "scan": 40}[command]
     said = read_json(f"out/{command}.json")["reason"]
     assert said.endswith(
-        f"; by products {count} of {count} changes lost digits, and were "
-        "computed by vectors"
+        f"; products of matrices left {count} of {count} changes to vectors"
     )
     assert len(read_store("out/results.sqlite").rows) > 1
