@@ -217,7 +217,7 @@ class Predicate(Node):
         if not residues or not 0 <= residues[0] <= residues[-1] < modulus:
             raise InputError(
                 f"expected some of 0 to {modulus - 1} as residues modulo {modulus}, got "
-                f"{self.residues}"
+                f"{', '.join(map(str, self.residues)) or 'none'}"
             )
         vars(self).update(modulus=modulus, residues=residues)
 

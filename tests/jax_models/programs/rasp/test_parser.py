@@ -156,6 +156,18 @@ def test_many_definitions_are_no_deep_recursion():
     assert plan_program(program).layers == ()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"x{k} = (pos)\n" for k in range(60)) + "return x0",
+        f"x = {' + '.join(['(1)'] * 60)}\nreturn x",
+        f"x = {'-(' * 48}1{')' * 48}\nreturn x",
+    ],
+)
+def test_brackets_that_close_and_signs_are_no_nesting(text):
+    parse_program(text)
+
+
 def test_each_of_nested_comparisons_is_checked_once():
     text = "in = 'a'"
     for _ in range(49):
