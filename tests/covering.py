@@ -28,6 +28,8 @@ def cover(
     """Cases that together meet every allowed combination of `strength` factors."""
     wanted = combinations(factors, strength, allowed)
     order = {name: at for at, name in enumerate(factors)}
+    # Sorted, so that the cases are the same in every run.
+    queue = sorted(wanted, key=lambda part: sorted(map(repr, part)))
     left, cases = set(wanted), []
 
     def gain(case: Case) -> int:
@@ -36,8 +38,7 @@ def cover(
         return sum(frozenset(part) in left for part in parts)
 
     while left:
-        # Sorted, so that the cases are the same in every run.
-        case: Case = dict(sorted(left, key=lambda p: sorted(map(repr, p)))[0])
+        case: Case = dict(next(part for part in queue if part in left))
         rest = [name for name in factors if name not in case]
         for name in sorted(rest, key=lambda name: -len(factors[name])):
             choices = [{**case, name: value} for value in factors[name]]

@@ -50,31 +50,40 @@ TERMS = (
     jm.ResidueTerm(3, 5, (0, 2), -1),
 )
 MODELS = {
-    "plain": draw(),
-    "float32": draw(dtype="float32", temperature=jm.ConstantTemperature(0.1)),
-    "no layers": draw(num_layers=0),
-    "mixed layers": mixed(),
-    "hard": draw(weighting=["leftmost_hard", "average_hard"], mask="past"),
-    "pre": draw(layer_norm="pre", layer_norm_epsilon=0.1 + 0.2, final_norm=True),
-    "post": draw(layer_norm="post", activation="gelu", score="additive"),
-    "concat": draw(combine="concat", mask="strict_future", score="dot_product"),
-    "no biases": draw(biases=False, position=None),
-    "table": draw(position="table", max_length=7),
-    "sinusoidal": draw(position=jm.Sinusoidal(3, 0.1)),
-    "coordinates": draw(position=jm.Coordinates(TERMS)),
-    "constant": draw(temperature=jm.ConstantTemperature(jnp.float64(1 / 3))),
-    "power": draw(temperature=jm.PowerTemperature(0.1, -1 / 3)),
-    "of position": draw(
+    "plain": draw,
+    "float32": lambda: draw(dtype="float32", temperature=jm.ConstantTemperature(0.1)),
+    "no layers": lambda: draw(num_layers=0),
+    "mixed layers": mixed,
+    "hard": lambda: draw(weighting=["leftmost_hard", "average_hard"], mask="past"),
+    "pre": lambda: draw(
+        layer_norm="pre", layer_norm_epsilon=0.1 + 0.2, final_norm=True
+    ),
+    "post": lambda: draw(layer_norm="post", activation="gelu", score="additive"),
+    "concat": lambda: draw(combine="concat", mask="strict_future", score="dot_product"),
+    "no biases": lambda: draw(biases=False, position=None),
+    "table": lambda: draw(position="table", max_length=7),
+    "sinusoidal": lambda: draw(position=jm.Sinusoidal(3, 0.1)),
+    "coordinates": lambda: draw(position=jm.Coordinates(TERMS)),
+    "constant": lambda: draw(temperature=jm.ConstantTemperature(jnp.float64(1 / 3))),
+    "power": lambda: draw(temperature=jm.PowerTemperature(0.1, -1 / 3)),
+    "of position": lambda: draw(
         temperature=jm.PowerTemperature(2, 0.5, "position"), mask="future"
     ),
-    "readout": dataclasses.replace(draw(num_classes=5), accept=jm.Accept(4, 0.1)),
-    "readout without bias": dataclasses.replace(
+    "readout": lambda: dataclasses.replace(
+        draw(num_classes=5), accept=jm.Accept(4, 0.1)
+    ),
+    "readout without bias": lambda: dataclasses.replace(
         draw(), readout=jm.Readout(jnp.ones((2, 4)))
     ),
-    "symbols": dataclasses.replace(
+    "symbols": lambda: dataclasses.replace(
         draw(), vocabulary=("a", "β", "$"), substitutable=(0, 2)
     ),
 }
+
+
+@functools.cache
+def model_of(name) -> jm.Transformer:
+    return MODELS[name]()
 
 
 def assert_same(one, other):
@@ -86,17 +95,17 @@ def assert_same(one, other):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_file_is_read_back_bit_by_bit(name, tmp_path):
     path = tmp_path / "model.safetensors"
-    jm.save(MODELS[name], path)
+    jm.save(model_of(name), path)
     model = jm.load(path)
-    assert_same(MODELS[name], model)
-    assert model.dtype == MODELS[name].dtype
-    assert path.read_bytes() == jm.model_bytes(model) == jm.model_bytes(MODELS[name])
+    assert_same(model_of(name), model)
+    assert model.dtype == model_of(name).dtype
+    assert path.read_bytes() == jm.model_bytes(model) == jm.model_bytes(model_of(name))
 
 
 @pytest.mark.parametrize("name", ["float32", "coordinates"])
 def test_the_reference_reads_the_file_as_the_same_model(name, tmp_path):
     path = tmp_path / "model.safetensors"
-    model = MODELS[name]
+    model = model_of(name)
     jm.save(model, path)
     tokens = np.asarray([0, 2, 1, 1, 0])
     expected = reference.forward(*reference.read_file(path), tokens)
@@ -199,12 +208,14 @@ BAD = [
 ]
 
 
-WHOLE = written(draw(position=None))
+@functools.cache
+def whole():
+    return written(draw(position=None))
 
 
 def damaged(kind, at: Any, to: Any):
     """The config and tensors of a good file after one change."""
-    config, tensors = copy.deepcopy(WHOLE)
+    config, tensors = copy.deepcopy(whole())
     place: Any = config
     if kind == "tensors":
         changed: Any = to(tensors[at]) if callable(to) else to
@@ -254,7 +265,7 @@ def test_a_formula_and_a_table_exclude_each_other():
 )
 def test_damaged_bytes_are_refused(damage, message, tmp_path):
     path = tmp_path / "model.safetensors"
-    path.write_bytes(damage(jm.model_bytes(MODELS["plain"])))
+    path.write_bytes(damage(jm.model_bytes(model_of("plain"))))
     with pytest.raises(jm.InputError, match=message) as caught:
         jm.load(path)
     assert str(path) in str(caught.value)
@@ -269,7 +280,7 @@ def test_a_gguf_file_is_to_be_converted(tmp_path):
 
 def test_a_file_without_a_config_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
-    _, tensors = written(MODELS["plain"])
+    _, tensors = written(model_of("plain"))
     for metadata in (None, {"format": "pt"}):
         safetensors.numpy.save_file(tensors, path, metadata=metadata)
         with refused("no 'config'"):
@@ -287,13 +298,13 @@ def test_a_missing_file_is_refused(name, tmp_path):
 
 def test_float64_without_x64_is_refused_with_the_remedy(tmp_path):
     for name in ("plain", "float32"):
-        jm.save(MODELS[name], tmp_path / name)
+        jm.save(model_of(name), tmp_path / name)
     with jax.enable_x64(False):
         assert jm.load(tmp_path / "float32").dtype == np.float32
         for call in (
             lambda: jm.load(tmp_path / "plain"),
             lambda: draw(num_layers=0),
-            lambda: jm.apply(MODELS["plain"], [0, 1]),
+            lambda: jm.apply(model_of("plain"), [0, 1]),
         ):
             with refused(r"jax_enable_x64.*_X64=1"):
                 call()

@@ -288,18 +288,18 @@ def pose(num_layers, include_query=False, **case):
 
 
 @pytest.mark.parametrize(
-    ("name", "asked"),
+    ("name", "num_layers", "case"),
     [
-        ("incremental", pose(1, include_query=True)),
-        ("incremental", pose(2, weighting="average_hard")),
-        ("incremental", pose(3, temperature="inverse_log")),
-        ("exhaustive", pose(2)),
-        ("partial", pose(2)),
+        ("incremental", 1, {"include_query": True}),
+        ("incremental", 2, {"weighting": "average_hard"}),
+        ("incremental", 3, {"temperature": "inverse_log"}),
+        ("exhaustive", 2, {}),
+        ("partial", 2, {}),
     ],
     ids=["one layer", "two", "three", "exhaustive", "partial"],
 )
-def test_an_outline_is_the_kernel_without_numbers(name, asked):
-    method = METHODS[name]
+def test_an_outline_is_the_kernel_without_numbers(name, num_layers, case):
+    method, asked = METHODS[name], pose(num_layers, **case)
     outline, kernel = Outline.of(method, asked).kernel, method.kernel(asked)
     assert (outline.function, outline.parts) == (kernel.function, kernel.parts)
     given, told = (jax.tree.flatten(shapes_of(x.shared)) for x in (kernel, outline))

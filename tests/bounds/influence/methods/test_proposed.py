@@ -1,6 +1,7 @@
 """What is proposed in float32 and decided in float64 is what float64 finds among all."""
 
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -19,9 +20,13 @@ from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build
 
 ONE_LAYER = {"num_layers": 1, "mask": "none"}
-SHARED = build(ONE_LAYER)
 N = len(TOKENS)
 MAXIMUM = ("max", "position", "symbol", "kind", "method")
+
+
+@functools.cache
+def shared() -> Any:
+    return build(ONE_LAYER)
 
 
 def ask(model, tokens=TOKENS, **question) -> Any:
@@ -32,6 +37,7 @@ def maximum(found) -> tuple[Any, ...]:
     return tuple(getattr(found, name) for name in MAXIMUM)
 
 
+@functools.cache
 def alike_symbols(seed, count=24) -> Any:
     """All symbols but the first are one to 3e-8, within what float32 rounds by."""
     model = build({**ONE_LAYER, "vocab_size": count})
@@ -41,7 +47,6 @@ def alike_symbols(seed, count=24) -> Any:
     return dataclasses.replace(model, embedding=embedding)
 
 
-ALIKE = alike_symbols(0)
 BLOCKS = {"method": "incremental", "memory_limit": 2**17}  # of eight substitutions
 ZEROS = np.zeros(N, np.int64)
 
@@ -58,7 +63,7 @@ ZEROS = np.zeros(N, np.int64)
     ids=str,
 )
 def test_the_maximum_is_that_of_float64_to_the_bit(layers, question):
-    model = SHARED if layers == 1 else build({"num_layers": layers, "mask": "none"})
+    model = shared() if layers == 1 else build({"num_layers": layers, "mask": "none"})
     plain = ask(model, **question)
     found = ask(model, **question, propose="float32", keep="max")
     assert maximum(found) == maximum(plain)
@@ -128,8 +133,8 @@ def test_equal_influences_are_told_apart_as_among_all(seed):
 
 
 def test_the_others_have_the_ends_of_float32():
-    plain = ask(SHARED, method="incremental")
-    found = ask(SHARED, method="incremental", propose="float32")
+    plain = ask(shared(), method="incremental")
+    found = ask(shared(), method="incremental", propose="float32")
     there = ~np.isnan(plain.lower)
     value = (plain.lower[there] + plain.upper[there]) / 2
     assert (found.lower[there] <= value).all()
@@ -215,33 +220,36 @@ def test_what_was_killed_goes_on_and_ends_as_what_was_not(
 
 
 def test_over_devices_the_maximum_is_theirs():
+    model = alike_symbols(0)
     question = {"method": "incremental", "mesh": device_mesh(2), "keep": "max"}
-    plain = ask(ALIKE, ZEROS, **question)
-    assert maximum(ask(ALIKE, ZEROS, **question, propose="float32")) == maximum(plain)
+    plain = ask(model, ZEROS, **question)
+    assert maximum(ask(model, ZEROS, **question, propose="float32")) == maximum(plain)
 
 
 REFUSED = {
-    "float64 is to decide": {"model": with_dtype(SHARED, "float32")},
-    "hard attention": {"model": build({**ONE_LAYER, "weighting": "average_hard"})},
-    "method = 'screened'; expected": {
+    "float64 is to decide": lambda: {"model": with_dtype(shared(), "float32")},
+    "hard attention": lambda: {
+        "model": build({**ONE_LAYER, "weighting": "average_hard"})
+    },
+    "method = 'screened'; expected": lambda: {
         "model": build({"mask": "none"}),
         "method": "screened",
     },
-    "'lumped' does not compute": {
+    "'lumped' does not compute": lambda: {
         "model": build({**ONE_LAYER, "position": None}),
         "method": "lumped",
     },
-    "no (float32|bfloat16) form": {
+    "no (float32|bfloat16) form": lambda: {
         "model": on_host(lambda tokens: np.ones(1) * tokens[0], 3)
     },
 }
 OTHERS = {
-    ("float32", "a function that is not ours"): {
+    ("float32", "a function that is not ours"): lambda: {
         "target": TargetFunction(lambda x: x[:1])
     },
     ("bfloat16", "hard attention's winners in bfloat16"): REFUSED["hard attention"],
-    ("bfloat16", "it needs a layer"): {"model": build({"num_layers": 0})},
-    ("int8", "expected"): {},
+    ("bfloat16", "it needs a layer"): lambda: {"model": build({"num_layers": 0})},
+    ("int8", "expected"): dict,
 }
 
 
@@ -249,6 +257,6 @@ OTHERS = {
     ("name", "message"), [*itertools.product(("float32", "bfloat16"), REFUSED), *OTHERS]
 )
 def test_what_cannot_be_proposed_is_refused(name, message):
-    question = OTHERS.get((name, message)) or REFUSED.get(message, {})
+    case = OTHERS.get((name, message)) or REFUSED[message]
     with refused(message):
-        ask(**{"model": SHARED, **question, "propose": name})
+        ask(**{"model": shared(), **case(), "propose": name})
