@@ -97,7 +97,8 @@ def test_pooled_vectors_are_compared_as_they_are(name, method, kind):
 def test_an_input_that_grows_out_of_its_bucket_keeps_its_lengths():
     tokens = np.resize(TOKENS, 17)
     model = model_of("causal")
-    found = bounds.recipes.deletions(model, tokens, rows="all", reduce="none")
+    asked = {"rows": "all", "reduce": "none", "rounding": "none"}
+    found = bounds.recipes.deletions(model, tokens, **asked)
     i = 11
     moved = np.asarray(jm.apply(model, np.delete(tokens, i)))
     base = np.asarray(jm.apply(model, tokens))

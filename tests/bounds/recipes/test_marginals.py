@@ -72,7 +72,8 @@ def test_wild_type_marginals_are_those_of_one_pass(name):
 def test_a_masked_position_has_no_wild_type():
     model, tokens, _, _ = passes("bert")
     tokens = np.where(np.arange(len(tokens)) == 2, MASK, tokens)
-    ask = functools.partial(bounds.recipes.masked_marginals, model, tokens, mask=MASK)
+    given = {"mask": MASK, "rounding": "none"}
+    ask = functools.partial(bounds.recipes.masked_marginals, model, tokens, **given)
     found = ask()
     assert found.positions.tolist() == [x for x in range(len(tokens)) if x != 2]
     every = model.substitutable or range(model.vocab_size)

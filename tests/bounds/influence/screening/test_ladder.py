@@ -117,7 +117,7 @@ def test_a_screen_without_radii_would_be_noticed(monkeypatch):
 def test_auto_screens_where_the_maximum_alone_is_asked(monkeypatch):
     monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
     asked = {"keep": "max"}
-    exact = compute_influence(small(scale=2.0), TOKENS, **asked)
+    exact = compute_influence(small(scale=2.0), TOKENS, rounding="none", **asked)
     assert exact.method == "partial"
     monkeypatch.setattr(choice, "SCREEN_PAYS", 0.1)
     monkeypatch.setattr(choice, "WORTH", (0, 0))

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build
 from tests.bounds.influence.test_scan import INPUT, N, V, log_softmax, passes
 
+# The tests are not about radii.
+scan = functools.partial(bounds.scan, rounding="none")
 CASES = {
     "a number of one row": {"rows": -2, "target": LogProbability(1)},
     "entries of rows": {"rows": [4, 1], "target": "logits", "reduce": "none"},
@@ -32,7 +35,7 @@ CASES = {
 def test_values_and_base_are_the_outputs_of_changed_inputs(case):
     model, _, logits = passes("two layers")
     asked = CASES[case]
-    found = bounds.scan(model, INPUT, **asked)
+    found = scan(model, INPUT, **asked)
     wanted = logits if asked["target"] == "logits" else log_softmax(logits)
     rows = {"own": None, "all": list(range(N))}.get(str(asked["rows"]), asked["rows"])
     entries = asked.get("target_symbols", range(V))
@@ -51,7 +54,8 @@ def test_values_and_base_are_the_outputs_of_changed_inputs(case):
 def test_the_base_of_a_padded_input_is_its_own():
     tokens = np.resize(TOKENS, 17)
     model = build({"mask": "future"})
-    found = bounds.scan(model, tokens, rows="own", target="logits", reduce="none")
+    asked = {"rows": "own", "target": "logits", "reduce": "none"}
+    found = scan(model, tokens, method="exhaustive", **asked)
     logits = np.asarray(jm.apply_logits(model, tokens))
     np.testing.assert_allclose(found.base[:, 0], logits, rtol=0, atol=1e-12)
 
@@ -63,13 +67,13 @@ def test_norms_reductions_and_comparisons_have_no_base():
         {"rows": "all", "target": LogProbability(1), "reduce": "max"},
         {"rows": "all", "target": "kl"},
     ):
-        assert bounds.scan(model, INPUT, **asked).base is None
+        assert scan(model, INPUT, **asked).base is None
 
 
 def test_a_pooled_vector_and_a_function_have_a_base():
     model, rows, _ = passes("two layers")
     pooled = Pooling("mean")
-    found = bounds.scan(
+    found = scan(
         dataclasses.replace(model, pooling=pooled),
         INPUT,
         target=Pooled(),
@@ -85,14 +89,14 @@ def test_a_pooled_vector_and_a_function_have_a_base():
         batched=False,
         vocab_size=V,
     )
-    found = bounds.scan(function, INPUT, reduce="none")
+    found = scan(function, INPUT, reduce="none")
     counts = [(INPUT + 1)[INPUT == s].sum() for s in range(V)]
     np.testing.assert_array_equal(found.base[0, 0], counts)
 
 
 def test_the_base_stands_in_the_files(tmp_path):
     model, _, _ = passes("two layers")
-    found = bounds.scan(model, INPUT, **CASES["own rows"])
+    found = scan(model, INPUT, **CASES["own rows"])
     found.to_csv(tmp_path / "scan.csv")
     found.to_npz(tmp_path / "scan.npz")
     with (tmp_path / "scan.csv").open() as file:
