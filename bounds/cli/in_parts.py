@@ -106,20 +106,20 @@ def compute_parts(
     start, most, seconds, resumed = 0, 0, 0.0, False
     while start < len(parts.positions):
         cell = parts.cell(start, parts.stop(start, most), found)
-        one = kept = None if fresh else store.find(cell.config)
+        one = None if fresh else store.find(cell.config)
         if one is None:
             devices.tell((start, most))
             one, took = _keep(store, parts, cell, fresh)
             most = parts.next_size(one["stop"] - start, took)
-        if kept is not None:
+        else:
             resumed = True
             with explained(store.path):
-                parts.check(kept, start)
-                label = f"{parts.label(start, kept['stop'])}, from the store"
-                note = parts.note([*found, kept])
+                parts.check(one, start)
+                label = f"{parts.label(start, one['stop'])}, from the store"
+                note = parts.note([*found, one])
             if parts.progress is not None:
                 parts.progress.note(note)
-                parts.progress.skip(label, kept["stop"] - start)
+                parts.progress.skip(label, one["stop"] - start)
         found.append(one)
         seconds += store.seconds(cell.config)
         start = one["stop"]

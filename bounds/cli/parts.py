@@ -322,7 +322,7 @@ class Parts:
         if self.keeps_runs and isinstance(way, Method):
             runs = runs_of(self.rounding)
             tables, last = run_tables(request, way, runs, run.progress)
-            ties, again = (None, 0) if last is None else (last.ties, last.again)
+            ties, again = last.ties, last.again
             record = record_arrays(tables, magnitude_of(request, way))
         else:
             found = find(request, choice, self.rounding, run)

@@ -23,6 +23,7 @@ from bounds.influence.methods.function_blocks import (
 )
 from bounds.influence.moved import (
     LEAST,
+    NO_READINGS,
     Readings,
     difference_moves,
     magnitude_of,
@@ -81,15 +82,14 @@ def compute_values(
         tables, last = run_tables(request, way, runs, progress)
         values, moves = compare(request, tables)
     magnitude = magnitude_of(request, way) if len(request.pairs) else 1.0
-    ties, again = (None, 0) if last is None else (last.ties, last.again)
-    return Found(values, moves, magnitude, ties, again=again)
+    return Found(values, moves, magnitude, last.ties, again=last.again)
 
 
 def _fill(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None
-) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Readings | None]:
+) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Readings]:
     """Values and moves in the substitutions' cells, NaN in others, and the last block."""
-    layout, count, last = request.layout, len(request.pairs), None
+    layout, count, last = request.layout, len(request.pairs), NO_READINGS
     slots = np.arange(count) if layout is None else layout.slots(count)
     axes = (count,) if layout is None else layout.cells.shape
     shape = () if layout is None else layout.shape
@@ -112,9 +112,9 @@ def _fill(
 
 def run_tables(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
-) -> tuple[list[np.ndarray], Readings | None]:
+) -> tuple[list[np.ndarray], Readings]:
     """Tables of run 0 and of `runs` runs with moved inputs, and run 0's last block."""
-    layout, found, last = request.layout, [], None
+    layout, found, last = request.layout, [], NO_READINGS
     assert layout is not None
     for run, moved in enumerate(requests(request, runs)):
         # All runs together are one progress: run r of 1 + `runs` begins at its share.
@@ -125,7 +125,7 @@ def run_tables(
         if layout.reduction.by_cell:
             values, _, seen = _fill(moved, way, 0, report)
         else:
-            met: list[Readings | None] = [None]
+            met = [NO_READINGS]
             pieces = functools.partial(_pieces, layout, moved, way, report, met)
             values, seen = layout.reduction.make(layout, pieces), met[0]
         found.append(values)
@@ -138,7 +138,7 @@ def _pieces(
     request: InfluenceRequest,
     way: Method,
     progress: Progress,
-    met: list[Readings | None],
+    met: list[Readings],
 ) -> Iterator[Any]:
     """Readings by position; sets `met[0]` to the last block."""
 

@@ -77,6 +77,9 @@ class Readings:
     again: int = 0  # changes left to vectors, of all blocks so far
 
 
+# Before the first block.
+NO_READINGS = Readings(np.empty(0), np.empty(0), None)
+
 # From a request in run 0 and a run to the same with moved inputs.
 Move: TypeAlias = Callable[[InfluenceRequest, int], InfluenceRequest]
 

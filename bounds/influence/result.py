@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -159,18 +159,6 @@ class Found:
     ties: Ties | None
     # Changes that products of matrices left to vectors; of a proposal none is counted.
     again: int = dataclasses.field(default=0, kw_only=True)
-
-    @classmethod
-    def join(cls, parts: Sequence["Found"]) -> "Found":
-        """Concatenates at least one part along the first axis."""
-        met = [part.ties for part in parts if part.ties is not None]
-        ties = functools.reduce(Ties.merge, met) if met else None
-        values, moves = (
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("values", "moves")
-        )
-        magnitude, again = max(x.magnitude for x in parts), sum(x.again for x in parts)
-        return cls(values, moves, magnitude, ties, again=again)
 
     def with_moves(
         self,
