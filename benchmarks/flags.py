@@ -4,6 +4,7 @@ A script defines its flags on a `FlagValues` of its own, so that importing one d
 nothing on absl's global flags, and several can be imported together.
 """
 
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -12,12 +13,7 @@ from typing import Any
 from absl import flags
 
 from bounds.cli.shared.groups import DTYPES, Platform
-from bounds.cli.shared.options import (
-    IntegersParser,
-    LengthsParser,
-    ListParser,
-    flags_of,
-)
+from bounds.cli.shared.options import Declared, fields_of, read_lengths
 from jax_models import WEIGHTINGS
 from jax_models.model.mask import MASKS
 
@@ -35,7 +31,7 @@ def benchmark_flags(
     common: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("out", f"results/{name}", "folder of the store", **common)
     flags.DEFINE_bool("fresh", False, "measure again what the store holds", **common)
-    flags_of(Platform, values=values)
+    define_platform(values)
     flags.DEFINE_string(
         "jsonl", None, "file that the rows are written to, one line each", **common
     )
@@ -57,11 +53,30 @@ def benchmark_flags(
     return values
 
 
+class _Parser(flags.ArgumentParser):
+    """Reads a flag's text as an option does."""
+
+    def __init__(self, option: Declared):
+        self._option = option
+
+    def parse(self, argument: Any) -> Any:
+        return self._option.read(argument)
+
+
+def define_platform(values: flags.FlagValues) -> None:
+    """Adds --platform and --compilation_cache, as commands have them."""
+    for name, one in fields_of(Platform).items():
+        flags.DEFINE(_Parser(one), name, one.default, one.help, values)
+
+
 def _define_list(
-    values: flags.FlagValues, name: str, parser: Any, default: Any, text: str
+    values: flags.FlagValues, default: Any, text: str, option: Declared
 ) -> flags.FlagHolder[tuple[Any, ...]]:
+    option = dataclasses.replace(option, is_list=True)
+    writer = flags.ListSerializer(",")
+    parser: Any = _Parser(option)
     holder: Any = flags.DEFINE(
-        parser, name, default, text, values, serializer=flags.ListSerializer(",")
+        parser, option.name, default, text, values, serializer=writer
     )
     return holder
 
@@ -70,7 +85,8 @@ def define_lengths(
     values: flags.FlagValues, default: str
 ) -> flags.FlagHolder[tuple[int, ...]]:
     """Adds --lengths, an increasing list or start:stop:count."""
-    return _define_list(values, "lengths", LengthsParser(), default, "lengths n")
+    option = Declared(name="lengths", parser=read_lengths, kind=int)
+    return _define_list(values, default, "lengths n", option)
 
 
 def define_integers(
@@ -82,8 +98,8 @@ def define_integers(
     lower_bound: int = 1,
 ) -> flags.FlagHolder[tuple[int, ...]]:
     """Adds a flag that lists whole numbers, each at least `lower_bound`."""
-    parser = IntegersParser("whole numbers", lower_bound)
-    return _define_list(values, name, parser, default, text)
+    option = Declared(name=name, kind=int, least=lower_bound)
+    return _define_list(values, default, text, option)
 
 
 def define_seeds(
@@ -145,4 +161,5 @@ def define_choices(
 ) -> flags.FlagHolder[tuple[str, ...]]:
     """Adds a flag that lists some of `choices`; its help names all of them."""
     text = f"{text}: some of {', '.join(choices)}"
-    return _define_list(values, name, ListParser(choices), default, text)
+    option = Declared(name=name, allowed=(choices,))
+    return _define_list(values, default, text, option)

@@ -20,10 +20,8 @@ from absl import flags
 
 from benchmarks import pages
 from benchmarks.device import file_stem
-from benchmarks.flags import define_choices
+from benchmarks.flags import define_choices, define_platform
 from benchmarks.script import FOLDER, Line, read_lines, run_program, write_lines
-from bounds.cli.shared.groups import Platform
-from bounds.cli.shared.options import flags_of
 from jax_models import InputError
 
 
@@ -135,7 +133,7 @@ def define_flags() -> Any:
     common: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("out", "results/bench", "folder of the stores", **common)
     flags.DEFINE_bool("fresh", False, "measure again what the stores hold", **common)
-    flags_of(Platform, values=values)
+    define_platform(values)
     define_choices(values, "only", None, scripts(), "scripts of the table to run")
     flags.DEFINE_bool("dry_run", False, "print the command lines", **common)
     return values

@@ -20,6 +20,7 @@ flag of numbers, or --x, with a line for each combination of what else is swept.
 
 import dataclasses
 import fnmatch
+import functools
 import math
 import os
 import tempfile
@@ -286,26 +287,32 @@ class BatchOptions(Stored, Figure):
         "command's main result.",
         **RUNNING,
     )
-    # Options of the swept command that hold in all cells, given or not.
+    # Texts of the swept command's options that are given and hold in all cells.
     beside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def values(self) -> dict[str, Any]:
         """All options by name."""
-        return {**super().values(), **self.beside}
+        every = self.in_all_cells.values()
+        return {**super().values(), **{x: every[x] for x in self._further()}}
 
     def declared(self) -> dict[str, Declared]:
         """Declarations of all options by name."""
-        every = super().declared()
-        if self.beside:
-            swept = find_batched(self.specification().command).options
-            every |= {name: fields_of(swept)[name] for name in self.beside}
-        return every
+        return {**super().declared(), **self._further()}
+
+    @functools.cached_property
+    def in_all_cells(self) -> Group:
+        """Options of the swept command, with those that hold in all cells."""
+        command = find_batched(self.specification().command)
+        return command.options.parse(self.beside)
+
+    def _further(self) -> dict[str, Declared]:
+        return further_of(type(self.in_all_cells))
 
     @property
     def held(self) -> dict[str, str]:
         """Texts of the swept command's options that were given on the command line."""
-        every = {"seed": self.seed, **self.beside}
-        return {x: typed(every[x], x) for x in every if x in self.given}
+        seed = {"seed": self.seed} if "seed" in self.given else {}
+        return {x: typed(y, x) for x, y in {**seed, **self.beside}.items()}
 
     def specification(self) -> Specification:
         """The sweep; an `InputError` if no command is named, or a flag or the sweep twice."""
@@ -329,9 +336,14 @@ class BatchOptions(Stored, Figure):
         return dataclasses.replace(read, fixed={**read.fixed, **self.held})
 
 
-def further_options(
-    arguments: Sequence[str],
-) -> dict[str, tuple[type[Group], list[str]]]:
+def further_of(options: type[Group]) -> dict[str, Declared]:
+    """Options that cells of a sweep may be given beside those of the sweep itself."""
+    # The seed, which every command has, stands among the sweep's own flags.
+    names = (name for name in options_of_cells(options) if name != "seed")
+    return {name: fields_of(options)[name] for name in names}
+
+
+def further_options(arguments: Sequence[str]) -> dict[str, list[Declared]]:
     """Options of the command swept by `arguments` that cells may be given, by heading."""
     named = peek(arguments, "command", "spec")
     command = named["command"]
@@ -339,10 +351,8 @@ def further_options(
         command = read_specification(named["spec"]).command
     if command not in BATCHED:
         return {}
-    swept = COMMANDS[command].options
-    # The seed, which every command has, stands among the sweep's own flags.
-    further = [name for name in options_of_cells(swept) if name != "seed"]
-    return {f"Flags of {command}, the same in all cells": (swept, further)}
+    further = further_of(COMMANDS[command].options)
+    return {f"Flags of {command}, the same in all cells": [*further.values()]}
 
 
 def plan(options: BatchOptions) -> Work | None:

@@ -11,16 +11,13 @@ import importlib
 import importlib.resources
 import inspect
 import io
-import math
+import itertools
 import os
-import re
 import sys
 import textwrap
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-from absl import flags
 
 from bounds.cli.start import PROGRAM, RUN, number_of
 from bounds.version import __version__
@@ -41,28 +38,28 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-def _entry(flag: flags.Flag) -> str:
+def _entry(option: "Declared") -> str:
     """Name of a flag, and its wrapped help with the default."""
-    name = f"  --[no]{flag.name}" if flag.boolean else f"  --{flag.name}"
-    default = (
-        f" (default: {flag.default_as_str})" if flag.default not in (None, []) else ""
-    )
-    # absl appends a note to flags that may be repeated.
-    help_text = (flag.help or "").partition(";\n    repeat this option")[0]
-    if isinstance(flag.parser, flags.EnumParser):
-        help_text += f" One of {', '.join(flag.parser.enum_values)}."
-    text = textwrap.fill(
-        f"{help_text}{default}",
+    from bounds.batch.specification import typed
+
+    is_switch, default = option.kind is bool, option.default
+    text = option.help.replace("{words}", ", ".join(option.words))
+    if option.words and not (option.is_list or option.file):
+        text += f" One of {', '.join(option.words)}."
+    if default not in (None, ()):
+        text += f" (default: '{typed(default, option.name)}')"
+    wrapped = textwrap.fill(
+        text,
         WIDTH,
         initial_indent=" " * 6,
         subsequent_indent=" " * 6,
         break_on_hyphens=False,
     )
-    return f"{name}\n{text}"
+    return f"  --{'[no]' * is_switch}{option.name}\n{wrapped}"
 
 
 if TYPE_CHECKING:
-    from bounds.cli.shared.options import Group
+    from bounds.cli.shared.options import Declared, Group
 
 LONGEST_LINE = 1000  # characters of a message, which may repeat what was typed
 HELP = ("--help", "-help", "-h")
@@ -115,29 +112,14 @@ class Command:
 
         return measure_work(self.plan(options), store)
 
-    def define_flags(self) -> flags.FlagValues:
-        """Returns the command's flags."""
-        from bounds.cli.shared.options import flags_of
-
-        return flags_of(self.options)
-
     def read(self, arguments: Sequence[str], *, check: bool = True) -> "Group":
         """Returns the command's options; `check` refuses options that do not apply."""
-        values = flags.FlagValues()
-        for group in flag_groups(self, arguments).values():
-            values.append_flag_values(group)
-        try:
-            extra = values([PROGRAM, *arguments])[1:]
-        except (flags.Error, ValueError) as error:  # the latter: a value after --no
-            text = re.sub(r"\('Non-boolean .*", "expected true or false", str(error))
-            raise InputError(text) from error
-        if extra:
-            raise InputError(
-                f"unexpected argument {extra[0]!r}; every option of {self.name} is a "
-                f"flag, see {PROGRAM} {self.name} --help"
-            )
-        refuse_what_passes(values)
-        found = self.options.parse(values)
+        from bounds.cli.shared.options import read_flags
+
+        groups = flag_groups(self, arguments).values()
+        every = itertools.chain.from_iterable(groups)
+        given = read_flags(every, arguments, f"{PROGRAM} {self.name}")
+        found = self.options.parse(given)
         if check:
             found.refuse_unused()
         return found
@@ -250,8 +232,7 @@ def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
     usage = f"{PROGRAM} {command.name} "
     parts = [f"Usage: {usage}[--flag=value ...]", command.summary, *description]
     for heading, values in flag_groups(command, arguments).items():
-        listed = [_entry(values[name]) for name in values]
-        parts.append("\n".join([f"{heading}:", *listed]))
+        parts.append("\n".join([f"{heading}:", *map(_entry, values)]))
     shown = [f"  {usage}{text.strip()}" for text in examples.splitlines()]
     return "\n\n".join([*parts, "\n".join(["Examples:", *shown])]) + "\n"
 
@@ -262,9 +243,6 @@ def _run(command: Command, arguments: list[str]) -> None:
     from bounds.cli.shared.groups import Output
     from bounds.cli.shared.runner import refuse_to_overwrite
 
-    for part in arguments:
-        if (name := part.lstrip("-").partition("=")[0]) in NOT_HERE:
-            raise InputError(NOT_HERE[name])
     if not set(HELP).isdisjoint(arguments):
         print(command_help(command, arguments), end="")
         return
@@ -282,27 +260,18 @@ def _run(command: Command, arguments: list[str]) -> None:
 
 def flag_groups(
     command: Command, arguments: Sequence[str]
-) -> dict[str, flags.FlagValues]:
-    """Returns a command's flags by heading; for `batch` also the swept command's flags."""
-    from bounds.cli.shared.options import flags_of
-
-    bring = getattr(command.load(), "further_options", lambda _: {})
-    further = {heading: flags_of(*some) for heading, some in bring(arguments).items()}
-    return {"Flags": command.define_flags(), **further}
-
-
-def refuse_what_passes(options: flags.FlagValues) -> None:
-    """Raises `InputError` for NaN and for texts with null bytes, which absl accepts."""
+) -> dict[str, list["Declared"]]:
+    """Returns a command's options by heading; for `batch` also the swept command's."""
+    from bounds.cli.shared.options import fields_of
     from jax_models.arguments import show
 
-    for name in options:
-        value = options[name].value
-        if isinstance(value, float) and math.isnan(value):
-            raise InputError(f"--{name} = {value} is not a number; give one")
-        if isinstance(value, str) and "\0" in value:
-            raise InputError(
-                f"--{name} = {show(value)} holds a null byte; leave it out"
-            )
+    for part in arguments:
+        if (name := part.lstrip("-").partition("=")[0]) in NOT_HERE:
+            raise InputError(NOT_HERE[name])
+        if "\0" in part:
+            raise InputError(f"{show(part)} holds a null byte; leave it out")
+    bring = getattr(command.load(), "further_options", lambda _: {})
+    return {"Flags": [*fields_of(command.options).values()], **bring(arguments)}
 
 
 def _find(name: str) -> Command:

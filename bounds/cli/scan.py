@@ -27,7 +27,7 @@ from bounds.cli.parts import Asked, Parts, read_asked
 from bounds.cli.shared import target
 from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.input_source import record_names
-from bounds.cli.shared.options import IntegersParser, again, option
+from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Work
 from bounds.curves.measurement import Subject
 from bounds.curves.scan_page import open_plotly, scan_page
@@ -174,7 +174,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         None,
         "Positions that are changed, from 0, separated by commas; by default all, but "
         "for special symbols of a tokenizer.",
-        parser=IntegersParser(),
+        least=0,
     )
     method: str = option(
         "auto",

@@ -15,7 +15,7 @@ import safetensors
 
 from bounds import influence
 from bounds.cli.shared import options
-from bounds.cli.shared.options import Group, LengthsParser, expect_name, option
+from bounds.cli.shared.options import Group, expect_name, option, read_lengths
 from bounds.influence.choice import METHOD_NAMES
 from bounds.influence.method import Rounding
 from bounds.influence.targets.base import NumberSymbol
@@ -381,7 +381,7 @@ class Lengths(Group):
         "16:4096:9",
         "Lengths n, in tokens: an increasing list, or start:stop:count (log-spaced, both "
         "ends in).",
-        parser=LengthsParser(),
+        parser=read_lengths,
     )
 
 

@@ -1,14 +1,17 @@
 """Options of a command as frozen dataclasses, of whose fields absl flags are made.
 
 A field states its type, default, help, range or words, when it applies, and whether it is
-part of a result's key.
+part of a result's key. absl divides the command line; the fields read the texts.
 """
 
 import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import os
+import re
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import (
     Any,
@@ -25,104 +28,18 @@ import numpy as np
 from absl import flags
 
 from bounds.version import __version__
-from jax_models.arguments import MAX_COUNT, MAX_LENGTH, ascii_number
+from jax_models.arguments import MAX_COUNT, MAX_LENGTH, ascii_number, show
 from jax_models.errors import InputError
 
 
-class CountParser(flags.IntegerParser):
-    """Reads an integer in a range that has both ends."""
-
-    def convert(self, argument: int | str) -> int:
-        """Returns the integer that a text of ASCII digits names."""
-        return _expect(self, int, argument)
-
-
-class NumberParser(flags.FloatParser):
-    """Reads a number."""
-
-    def convert(self, argument: float | str) -> float:
-        """Returns the float that an ASCII text names."""
-        return _expect(self, float, argument)
-
-
-def _expect(parser: flags.ArgumentParser, kind: Any, argument: Any) -> Any:
-    """Number of a text; the ValueError for another names what the parser expects."""
+def read_lengths(text: str) -> tuple[int, ...]:
+    """Increasing lengths of `16,32,64` or log-spaced `start:stop:count`."""
     try:
-        return kind(ascii_number(str(argument)))
-    except (ValueError, OverflowError):
-        raise ValueError(f"expected {parser.syntactic_help}") from None
-
-
-class LengthsParser(flags.ArgumentParser):
-    """Reads `16,32,64` or log-spaced `start:stop:count` as increasing lengths."""
-
-    syntactic_help = "a comma-separated list, or start:stop:count (log-spaced)"
-
-    def parse(self, argument: str | Sequence[int]) -> tuple[int, ...]:
-        """The lengths; ValueError unless they are positive integers that increase."""
-        if not isinstance(argument, str):
-            return tuple(argument)
-        try:
-            return (_log_spaced if ":" in argument else _increasing)(argument)
-        except ValueError as error:
-            raise ValueError(f"{error}; expected {self.syntactic_help}") from None
-
-
-class TextParser(flags.ArgumentParser):
-    """Reads a text for which a check, if there is one, raises no ValueError."""
-
-    def __init__(self, check: Callable[[str], object] | None = None):
-        """Takes a check that raises `ValueError` for a wrong text, or None."""
-        self._check = check
-
-    def parse(self, argument: str) -> str:
-        """Returns the text itself after the check."""
-        if self._check is not None:
-            self._check(argument)
-        return argument
-
-
-class ListParser(flags.ArgumentParser):
-    """Reads texts between commas, each one of `words`, if any, and accepted by `check`."""
-
-    def __init__(
-        self, words: Sequence[str] = (), check: Callable[[str], object] | None = None
-    ):
-        """Takes the allowed words, if they are limited, and a check of each text."""
-        self._words, self._check = words, check
-
-    def parse(self, argument: str | Sequence[Any]) -> tuple[Any, ...]:
-        """Returns the texts; `ValueError` without a text, or for one that is refused."""
-        entries = argument
-        if isinstance(argument, str):
-            entries = [part.strip() for part in argument.split(",")] if argument else []
-        among = f" of {', '.join(self._words)}" if self._words else ""
-        if not entries:
-            raise ValueError(f"name at least one{among}")
-        return tuple(self._read(entry, among) for entry in entries)
-
-    def _read(self, entry: Any, among: str) -> Any:
-        if self._words and entry not in self._words:
-            raise ValueError(f"{entry!r} is not one{among}")
-        if self._check is not None:
-            self._check(entry)
-        return entry
-
-
-class IntegersParser(ListParser):
-    """Reads integers up to 2^31 - 1 between commas."""
-
-    def __init__(self, what: str = "integers", least: int = 0):
-        """Takes the integers' name in messages, `what`, and their least value."""
-        super().__init__()
-        self._least = least
-        self.syntactic_help = f"{what} from {least} to {MAX_COUNT}, separated by commas"
-
-    def _read(self, entry: Any, among: str) -> int:
-        number = _expect(self, int, entry)
-        if not self._least <= number <= MAX_COUNT:
-            raise ValueError(f"expected {self.syntactic_help}")
-        return number
+        return (_log_spaced if ":" in text else _increasing)(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; expected a comma-separated list, or start:stop:count (log-spaced)"
+        ) from None
 
 
 def expect_name(what: str) -> Callable[[str], None]:
@@ -133,13 +50,6 @@ def expect_name(what: str) -> Callable[[str], None]:
             raise ValueError(f"it is empty; expected {what}")
 
     return check
-
-
-def _expect_file(words: Sequence[str], text: str) -> None:
-    if text not in words and not os.path.exists(text):
-        raise ValueError(
-            f"expected one of {', '.join(words)}, or a file: there is none of this name"
-        )
 
 
 def _increasing(argument: str) -> tuple[int, ...]:
@@ -182,7 +92,9 @@ class Declared:
     check: Callable[[str], Any] | None = None  # raises ValueError for other text
     least: Any = None
     most: Any = None
-    parser: flags.ArgumentParser | None = None
+    parser: Callable[[str], tuple[Any, ...]] | None = (
+        None  # of a text of several values
+    )
     repeated: bool = False  # may be given several times
     key: bool = True  # part of the key of a stored result
     export: bool = True  # another value makes other exports
@@ -192,7 +104,8 @@ class Declared:
     used_if: Callable[[Any], bool] | None = None
     otherwise: str = "does not apply"
     name: str = ""
-    hint: Any = None  # its type, without None
+    kind: type = str  # of the value, or of each of several
+    is_list: bool = False
     raw: Any = None  # its default as it is written
     command: str = ""
 
@@ -202,24 +115,6 @@ class Declared:
         return list_words(self.allowed)
 
     @property
-    def reader(self) -> flags.ArgumentParser:
-        """Parser of the flag's text, by declaration, type and words."""
-        if self.parser is not None:
-            return self.parser
-        if self.hint is bool:
-            return flags.BooleanParser()
-        if self.hint is int:
-            most = MAX_COUNT if self.most is None else self.most
-            return CountParser(self.least, most)
-        if self.hint is float:
-            return NumberParser(self.least, self.most)
-        if get_origin(self.hint) is tuple:
-            return ListParser(self.words, self.check)
-        if self.words and self.file:
-            return TextParser(functools.partial(_expect_file, self.words))
-        return flags.EnumParser(self.words) if self.words else TextParser(self.check)
-
-    @property
     def default(self) -> Any:
         """The default, read as a flag's text is."""
         is_text = isinstance(self.raw, str)
@@ -227,14 +122,45 @@ class Declared:
 
     def read(self, value: Any) -> Any:
         """Returns the checked value of a text or value; raises `InputError` for another."""
-        if value is None or self.hint is bool:
+        if value is None or self.kind is bool:
             return value
-        if self.repeated:
-            return tuple(value)
+        is_text = isinstance(value, str)
         try:
-            return self.reader.parse(value)
+            if not self.is_list:
+                return self._read_one(value)
+            if is_text and self.parser is not None:
+                return self.parser(value)
+            parts = map(str.strip, value.split(",")) if is_text else value
+            return tuple(map(self._read_one, parts))
         except (ValueError, TypeError) as error:
             raise InputError(f"--{self.name}={value}: {error}") from error
+
+    def _read_one(self, value: Any) -> Any:
+        if self.kind in (int, float):
+            return self._read_number(value)
+        if self.words and value not in self.words:
+            named = f"{show(value)} is not one of {', '.join(self.words)}"
+            if not self.file:
+                raise ValueError(named)
+            if not os.path.exists(value):
+                raise ValueError(f"{named}, or a file: there is none of this name")
+        if self.check is not None:
+            self.check(value)
+        return value
+
+    def _read_number(self, value: Any) -> Any:
+        is_count = self.kind is int
+        most = MAX_COUNT if is_count and self.most is None else self.most
+        bounds = (flags.IntegerParser if is_count else flags.FloatParser)(
+            self.least, most
+        )
+        try:
+            number = self.kind(ascii_number(str(value)))
+        except (ValueError, OverflowError):
+            raise ValueError(f"expected {bounds.syntactic_help}") from None
+        if math.isnan(number) or bounds.is_outside_bounds(number):
+            raise ValueError(f"{number} is not {bounds.syntactic_help}")
+        return number
 
 
 def option(default: Any = None, help: str = "", *words: Any, **declared: Any) -> Any:
@@ -278,13 +204,13 @@ class Group:
             object.__setattr__(self, "given", frozenset(changed))
 
     @classmethod
-    def parse(cls, values: flags.FlagValues) -> Self:
-        """Options whose values were parsed as absl flags."""
-        found: dict[str, Any] = {name: values[name].value for name in values}
-        own = {name: found.pop(name) for name in fields_of(cls) if name in found}
-        beside = {"beside": found} if found else {}
-        given = frozenset(name for name in values if values[name].present)
-        return cls(**own, **beside, given=given)
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """Options of the flags that were given; others than its own go into `beside`."""
+        own, beside = {}, {}
+        for name, value in given.items():
+            (own if name in fields_of(cls) else beside)[name] = value
+        more = {"beside": beside} if beside else {}
+        return cls(**own, **more, given=frozenset(given))
 
     def key(self, *names: str) -> dict[str, Any]:
         """Key of stored results that depend on the options `names`."""
@@ -316,14 +242,19 @@ def fields_of(options: type[Group]) -> Mapping[str, Declared]:
     every = {one.name: one for one in dataclasses.fields(options) if one.metadata}
     found = {}
     for name in filter(every.__contains__, dict.fromkeys(order)):
-        kind = next(
-            (x for x in get_args(hints[name]) if x is not type(None)), hints[name]
+        hint = hints[name]
+        if isinstance(hint, types.UnionType):  # with None
+            hint = get_args(hint)[0]
+        is_list = get_origin(hint) is tuple
+        kind = get_args(hint)[0] if is_list else hint
+        found[name] = dataclasses.replace(
+            every[name].metadata["option"],
+            name=name,
+            kind=str if get_origin(kind) is Literal else kind,
+            is_list=is_list,
+            raw=every[name].default,
+            command=options.COMMAND,
         )
-        of = get_origin(hints[name])
-        hint = hints[name] if of is tuple else str if of is Literal else kind
-        about = every[name].metadata["option"]
-        known = {"name": name, "hint": hint, "raw": every[name].default}
-        found[name] = dataclasses.replace(about, command=options.COMMAND, **known)
     return found
 
 
@@ -336,28 +267,27 @@ def again(
     return dataclasses.field(default=default, metadata={"option": made})
 
 
-def flags_of(
-    options: type[Group],
-    names: Iterable[str] | None = None,
-    values: flags.FlagValues | None = None,
-) -> flags.FlagValues:
-    """Adds to `values`, if given, absl flags of the options `names`, or of all options."""
-    found = fields_of(options)
-    values = flags.FlagValues() if values is None else values
-    for one in map(found.__getitem__, found if names is None else names):
-        text = one.help.replace("{words}", ", ".join(one.words))
-        common: dict[str, Any] = {"name": one.name, "help": text, "flag_values": values}
+def read_flags(
+    options: Iterable[Declared], arguments: Sequence[str], program: str
+) -> dict[str, Any]:
+    """Texts of the flags that are given: booleans of switches, lists of repeated flags."""
+    values = flags.FlagValues()
+    for one in options:
+        define = flags.DEFINE_boolean if one.kind is bool else flags.DEFINE_string
         if one.repeated:
-            flags.DEFINE_multi_string(default=list(one.raw), **common)
-        elif one.hint is bool:
-            flags.DEFINE_boolean(default=one.default, **common)
-        else:
-            is_tuple = isinstance(one.reader, ListParser | LengthsParser)
-            writer = (
-                flags.ListSerializer(",") if is_tuple else flags.ArgumentSerializer()
-            )
-            flags.DEFINE(one.reader, default=one.default, serializer=writer, **common)
-    return values
+            define = flags.DEFINE_multi_string
+        define(one.name, None, one.help, flag_values=values)
+    try:
+        _, *extra = values(["", *arguments])
+    except (flags.Error, ValueError) as error:  # the latter: a value after --no
+        text = re.sub(r"\('Non-boolean .*", "expected true or false", str(error))
+        raise InputError(text) from error
+    if extra:
+        raise InputError(
+            f"unexpected argument {extra[0]!r}; every option is a flag, see {program} "
+            "--help"
+        )
+    return {name: values[name].value for name in values if values[name].present}
 
 
 def peek(arguments: Iterable[str], *names: str) -> dict[str, str | None]:

@@ -16,7 +16,7 @@ FLAGS = {
     "diagonal": ("false", "--nodiagonal"),
     "rows": ("2", "--rows=2"),
     "temperature": ("1,inverse_log:2", "--temperature=1,inverse_log:2"),
-    "p": ("1e-05", "--p=0.00001"),
+    "p": ("1e-05", "--p=1e-05"),
 }
 
 
@@ -83,8 +83,8 @@ def test_the_help_shows_the_flags_that_can_be_held(run, command):
         (["--command=entropy", "--width=1"], "Unknown command line flag 'width'"),
         (["--command=entropy", "--sweep=p=0.1,high"], "--sweep p=high: "),
         (["--command=entropy", "--lengths=4,2"], "lengths must increase"),
-        (["--command=entropy", "--p=nan"], "--p = nan is not a number"),
-        (["--command=entropy", "--sweep=p=0.1,nan"], "--sweep p=nan: --p = nan"),
+        (["--command=entropy", "--p=nan"], "--p=nan: nan is not a number"),
+        (["--command=entropy", "--sweep=p=0.1,nan"], "--sweep p=nan: --p=nan: nan"),
         (["--command=curve", "--sweep=weighting=softmax,soft"], "weighting=soft: "),
         (["--command=curve", "--sweep=temperature=1,warm"], "temperature=warm: "),
         (["--command=curve", "--sweep=out=there"], "--out belongs to the sweep"),

@@ -261,7 +261,7 @@ def test_an_ambiguous_tie_fails_its_measurement_alone(run, model_file):
         (["--query=4"], "query"),
         (["--weighting=softmax,hard"], "'hard' is not one of softmax"),
         (["--temperature=1,warm"], "'warm' is not a temperature"),
-        (["--temperature="], "name at least one"),
+        (["--temperature="], "--temperature=: "),
         (["--temperature=1,2,3,4,5,6,7,8"], "at most 7"),
         (["--bounds=none,certified"], "none stands alone"),
         (["--figure_format=gif"], "'gif' is not one of png, pdf, svg"),

@@ -10,10 +10,10 @@ import random
 import signal
 
 import pytest
-from absl import flags
 
 from bounds.cli.batch import BATCHED
 from bounds.cli.main import COMMANDS
+from bounds.cli.shared.options import fields_of
 from bounds.restriction.restriction import FORMAT
 
 BASES = {
@@ -80,7 +80,7 @@ def bad_commands(count, seed=0):
     """Commands, each with one flag of a value out of the table, in a seeded order."""
     found = []
     for command in COMMANDS.values():
-        for name in command.define_flags():
+        for name in fields_of(command.options):
             for value in VALUES:
                 large = value.isdecimal() and int(value) > 10**9
                 if name == "out" or (
@@ -96,14 +96,12 @@ def huge_counts_and_special_files(count, seed=0):
     """Commands with a count beyond 32 bits, or no regular file in the place of one."""
     found = []
     for command in COMMANDS.values():
-        options = command.define_flags()
-        for name in options:
-            parser = options[name].parser
-            if isinstance(parser, flags.IntegerParser):
+        for name, one in fields_of(command.options).items():
+            if one.kind is int and not one.is_list:
                 found += [
                     (command.name, name, str(n)) for n in (2**31, 10**23, 10**400)
                 ]
-            elif type(parser) is flags.ArgumentParser and name != "out":
+            elif one.kind is str and not (one.words or one.is_list or name == "out"):
                 found += [(command.name, name, file) for file in SPECIAL]
     random.Random(seed).shuffle(found)
     return found[:count]
@@ -127,7 +125,7 @@ def contradictory_commands(count, seed=0):
     """Commands with flags that contradict one another, sweeps of them too, in any order."""
     draw, found = random.Random(seed), []
     for command in COMMANDS.values():
-        known = {*command.define_flags(), "undefok", "flagfile", "none", "out"}
+        known = {*fields_of(command.options), "undefok", "flagfile", "none", "out"}
         for clash in CONTRADICTIONS:
             names = {flag.lstrip("-").partition("=")[0] for flag in clash.split()}
             if names - {"temperature"} <= known and command.name != "import":

@@ -101,7 +101,7 @@ def test_a_construction_takes_its_own_numbers_of_layers_and_heads(run):
     ("flags", "complaint"),
     [
         ("--model=m --preset=ones", "give --model or --preset, not both"),
-        ("--preset=two", "--preset=two: value should be one of <random|parity|"),
+        ("--preset=two", "--preset=two: 'two' is not one of random, parity, "),
         ("--c=2", "--c is the sharpness of a construction; name its --preset"),
         ("--head=lm", "--head is of a checkpoint, and --model names no folder"),
         ("--preset=ones --d_ff=3", "--d_ff describes a random model"),

@@ -68,7 +68,7 @@ def test_candidates_of_each_position_are_put_in_there(name, ask, monkeypatch):
 
 
 BAD_SUBSTITUTES = [
-    ("--symbols=", "--symbols=: name at least one"),
+    ("--symbols=", "--symbols=: it is empty; expected symbols"),
     ("--symbols=A,,C", "expected symbols, separated by commas"),
     ("--symbols=A,Z", "'Z' is not in the vocabulary: A C D"),
     (

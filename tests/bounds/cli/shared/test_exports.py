@@ -13,6 +13,7 @@ import pytest
 
 from bounds.cli.main import COMMANDS, main
 from bounds.cli.shared import runner
+from bounds.cli.shared.options import fields_of
 from bounds.cli.shared.runner import record_head
 from tests.jax_models.format.pretrained.folders import FIXTURES
 
@@ -48,7 +49,7 @@ def run(tmp_path, capsys):
 
 def test_every_command_has_the_flag_and_it_is_off():
     for command in COMMANDS.values():
-        assert command.define_flags()["overwrite"].value is False
+        assert fields_of(command.options)["overwrite"].default is False
 
 
 def test_another_configuration_leaves_every_file_as_it_is_unless_asked(run):

@@ -4,21 +4,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from absl import flags
 
 import bounds
-from bounds.cli.main import COMMANDS, PROGRAM
+from bounds.batch.specification import typed
+from bounds.cli.main import COMMANDS
 from bounds.cli.shared.groups import Figure, Lengths, Model, Stored
 from bounds.cli.shared.options import (
-    CountParser,
+    Declared,
     Group,
-    LengthsParser,
-    NumberParser,
     again,
     fields_of,
-    flags_of,
     list_words,
     option,
+    read_flags,
+    read_lengths,
 )
 from jax_models.errors import InputError
 from jax_models.model.mask import MASKS
@@ -43,9 +42,9 @@ class TryOptions(Lengths, Model, Stored, Figure):
 
 
 def read(*arguments):
-    values = flags_of(TryOptions)
-    values([PROGRAM, *arguments])
-    return TryOptions.parse(values)
+    return TryOptions.parse(
+        read_flags(fields_of(TryOptions).values(), arguments, "try")
+    )
 
 
 def test_defaults_and_texts_are_read_alike_in_python_and_from_flags():
@@ -97,10 +96,10 @@ def test_own_options_stand_before_those_of_groups_each_once():
     assert list_words(("x", MASKS)) == ("x", *MASKS)
 
 
-def test_flag_values_are_seen_by_the_mechanism_and_the_entry_point_alone():
+def test_flag_values_are_seen_by_the_module_of_options_alone():
     seen = (path for path in CODE.rglob("*.py") if "FlagValues" in path.read_text())
     found = {str(path.relative_to(CODE)) for path in seen}
-    assert found == {"cli/main.py", "cli/shared/options.py"}
+    assert found == {"cli/shared/options.py"}
 
 
 @pytest.mark.parametrize("command", MIGRATED, ids=lambda one: one.name)
@@ -156,22 +155,19 @@ def test_a_sweep_refuses_it_before_anything_runs(run, tmp_path, command, given, 
     assert not list(tmp_path.iterdir())
 
 
-parse = LengthsParser().parse
-
-
 def test_a_list_is_taken_as_it_stands():
-    assert parse("16,20,100") == (16, 20, 100)
-    assert parse("1") == (1,)
+    assert read_lengths("16,20,100") == (16, 20, 100)
+    assert read_lengths("1") == (1,)
 
 
 def test_the_default_range_is_the_powers_of_two():
-    assert parse("16:4096:9") == tuple(2**k for k in range(4, 13))
+    assert read_lengths("16:4096:9") == tuple(2**k for k in range(4, 13))
 
 
 @pytest.mark.parametrize("text", ["1:100000:50", "10:1000:7", "3:4:9", "5:5:1"])
 def test_a_range_has_both_ends_increases_and_is_even_in_the_logarithm(text):
     start, stop, count = map(int, text.split(":"))
-    lengths = parse(text)
+    lengths = read_lengths(text)
     assert (lengths[0], lengths[-1]) == (start, stop)
     assert all(np.diff(lengths) > 0)
     assert len(lengths) <= count
@@ -181,8 +177,8 @@ def test_a_range_has_both_ends_increases_and_is_even_in_the_logarithm(text):
 
 
 def test_lengths_are_written_as_they_are_read():
-    lengths = parse("1:1000:10")
-    assert parse(flags.ListSerializer(",").serialize(lengths)) == lengths
+    lengths = read_lengths("1:1000:10")
+    assert read_lengths(typed(lengths, "lengths")) == lengths
 
 
 @pytest.mark.parametrize(
@@ -207,26 +203,33 @@ def test_lengths_are_written_as_they_are_read():
 )
 def test_anything_else_is_refused_with_a_reason(text, complaint):
     with pytest.raises(ValueError, match=complaint):
-        parse(text)
-
-
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda one: one.name)
-def test_every_count_declares_its_range_and_every_number_is_of_ascii_digits(command):
-    options = command.define_flags()
-    for name in options:
-        parser = options[name].parser
-        if isinstance(parser, flags.IntegerParser):
-            assert isinstance(parser, CountParser), name
-            assert None not in (parser.lower_bound, parser.upper_bound), name
-        if isinstance(parser, flags.FloatParser):
-            assert isinstance(parser, NumberParser), name
+        read_lengths(text)
 
 
 @pytest.mark.parametrize("text", ["1_6", "١٦"])
 @pytest.mark.parametrize(
-    "parser", [CountParser(1, 99), NumberParser(), LengthsParser()]
+    "declared", [{"kind": int}, {"kind": float}, {"is_list": True}]
 )
-def test_digits_of_other_scripts_and_underscores_are_no_numbers(parser, text):
-    with pytest.raises(ValueError, match=r"number|an integer"):
-        parser.parse(text)
-    assert parser.parse("16") in (16, (16,))
+def test_digits_of_other_scripts_and_underscores_are_no_numbers(declared, text):
+    one = Declared(**{"name": "n", "parser": read_lengths, "least": 1, **declared})
+    with pytest.raises(InputError, match=r"number|an integer"):
+        one.read(text)
+    assert one.read("16") in (16, (16,))
+
+
+def test_a_count_has_a_range_with_both_ends():
+    one = Declared(name="n", kind=int, least=1)
+    assert one.read(str(2**31 - 1)) == 2**31 - 1
+    for wrong in ("0", str(2**31)):
+        with pytest.raises(InputError, match=f"^--n={wrong}: .*1, 2147483647]$"):
+            one.read(wrong)
+    assert [(x, y) for x in COMMANDS.values() for y in counts_without_least(x)] == []
+
+
+def counts_without_least(command):
+    every = fields_of(command.options).items()
+    return [
+        x
+        for x, one in every
+        if one.kind is int and (one.least, one.parser) == (None, None)
+    ]

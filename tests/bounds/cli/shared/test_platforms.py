@@ -10,6 +10,7 @@ import pytest
 from bounds.cli.main import COMMANDS, main
 from bounds.cli.shared import platforms
 from bounds.cli.shared.groups import Platform
+from bounds.cli.shared.options import fields_of
 from jax_models.errors import InputError
 
 # Neither computes with JAX itself: `batch` hands the flag to its cells.
@@ -28,7 +29,9 @@ def options(platform):
 
 
 def test_every_command_that_computes_has_the_flag():
-    have = {one.name for one in COMMANDS.values() if "platform" in one.define_flags()}
+    have = {
+        one.name for one in COMMANDS.values() if "platform" in fields_of(one.options)
+    }
     assert have == COMMANDS.keys() - WITHOUT
 
 
