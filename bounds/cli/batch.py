@@ -126,19 +126,14 @@ def make_cells(specification: Specification) -> list[Cell]:
                 f"{specification.command} has no flag --{name}; see {PROGRAM} "
                 f"{specification.command} --help"
             )
-    # One process runs many cells: the longest input of all decides before the first. Each
-    # value is looked at once, not in every cell.
-    alone = {f"fixed {x}={y}": {x: y} for x, y in specification.fixed.items()}
-    for name, values in specification.sweep.items():
-        alone |= {f"--sweep {name}={value}": {name: value} for value in values}
-    for where, given in alone.items():
-        avoid_miscompiling(_read(command, given, where, check=False))
     hashes: dict[str, str] = {}
     found = {}
     for swept in specification.cells():
         given = {**specification.fixed, **swept}
         label = " ".join(f"{name}={value}" for name, value in swept.items())
         options = _read(command, given, label)
+        # One process runs many cells: the longest input of all decides before the first.
+        avoid_miscompiling(options)
         config = _config(specification.command, options, hashes)
         work = partial(perform, specification.command, given, config)
         label = label or specification.command
@@ -152,17 +147,13 @@ def longest(cell: Cell) -> int:
     return max(named)
 
 
-def _read(
-    command: Command, given: Mapping[str, str], where: str, *, check: bool = True
-) -> Group:
+def _read(command: Command, given: Mapping[str, str], where: str) -> Group:
     """Options of a cell; `where` begins the message of an `InputError`."""
     try:
-        arguments = [f"--{name}={value}" for name, value in given.items()]
-        options = command.read(arguments, check=check)
+        return command.read([f"--{name}={value}" for name, value in given.items()])
     except InputError as error:
         told = one_line(error)
         raise InputError(f"{where}: {told}" if where else told) from error
-    return options
 
 
 def _config(command: str, options: Group, hashes: dict[str, str]) -> dict[str, Any]:

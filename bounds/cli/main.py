@@ -112,16 +112,15 @@ class Command:
 
         return measure_work(self.plan(options), store)
 
-    def read(self, arguments: Sequence[str], *, check: bool = True) -> "Group":
-        """Returns the command's options; `check` refuses options that do not apply."""
+    def read(self, arguments: Sequence[str]) -> "Group":
+        """Returns the command's options; refuses those that do not apply."""
         from bounds.cli.shared.options import read_flags
 
         groups = flag_groups(self, arguments).values()
         every = itertools.chain.from_iterable(groups)
         given = read_flags(every, arguments, f"{PROGRAM} {self.name}")
         found = self.options.parse(given)
-        if check:
-            found.refuse_unused()
+        found.refuse_unused()
         return found
 
 

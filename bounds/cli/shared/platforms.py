@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from jax.extend import backend
 
 from bounds.cli.main import one_line
 from bounds.cli.shared.groups import RECORDS, Platform
-from bounds.cli.shared.input_source import READERS, read_tokens, read_whole
 from jax_models.errors import InputError
-from jax_models.run.compiler import SAFE_ROWS, avoid_miscompilation, lacks_option
+from jax_models.run.compiler import SAFE_ROWS, avoid_miscompilation
 
 # By flag the value of `jax_platforms`, whose first platform that works is the default,
 # and JAX's name of the platform.
@@ -151,38 +149,22 @@ def mend(folder: Path) -> None:
         pass
 
 
-LENGTH_FLAGS = ("length", "lengths")
-FILE_FLAGS = ("tokens", "text", *RECORDS)
-
-
 def avoid_miscompiling(options: object) -> None:
     """Sets the compiler's option for inputs miscompiled without it, before JAX starts."""
-    if not lacks_option():  # no file is read in vain
-        return
     named = getattr(options, "platform", None)
     if named in (None, "cpu") and longest_input(options) > SAFE_ROWS:
         avoid_miscompilation()
 
 
 def longest_input(options: object) -> int:
-    """Upper bound on the number of tokens of the longest input; 0 of unreadable files."""
-    # Each token takes a byte or more, so that a short file counts by its size.
-    longest = len((getattr(options, "sequence", None) or "").encode())
-    for name in LENGTH_FLAGS:
+    """Upper bound on the number of tokens of the longest input; files count by size."""
+    # Each token takes a byte or more.
+    sizes = [len((getattr(options, "sequence", None) or "").encode())]
+    for name in ("length", "lengths"):
         value = getattr(options, name, None) or 0
-        longest = max(longest, *(value if isinstance(value, tuple) else (value,)))
-    for name in FILE_FLAGS:
+        sizes += value if isinstance(value, tuple) else [value]
+    for name in ("tokens", "text", *RECORDS):
         if path := getattr(options, name, None):
-            with contextlib.suppress(InputError, OSError):
-                size = os.path.getsize(path)
-                sizes = (size,) if size <= SAFE_ROWS else _lengths_in(name, path)
-                longest = max([longest, *sizes])
-    return longest
-
-
-def _lengths_in(name: str, path: str) -> Iterable[int]:
-    """Upper bounds on the number of tokens of each input of a file, given by flag `name`."""
-    if name == "tokens":
-        return map(len, read_tokens(path))
-    texts = [("", read_whole(name, path))] if name == "text" else READERS[name](path)
-    return (len(text.encode()) for _, text in texts)
+            with contextlib.suppress(OSError):  # a missing file is refused later
+                sizes.append(os.path.getsize(path))
+    return max(sizes)

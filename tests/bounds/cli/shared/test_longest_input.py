@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from bounds.batch.specification import Specification
@@ -37,30 +36,12 @@ def test_lengths_are_read_off_the_flags(arguments, expected):
     assert longest_input(read(*arguments)) == expected
 
 
-def test_of_files_the_longest_input_counts(tmp_path):
-    short, long = "A" * 9000, "B" * (SAFE + 5)
-    contents = {
-        "tokens.txt": "1 " * (SAFE + 1),
-        "text.txt": long,
-        "two.fasta": f">one\n{short}\n>two\n{short}\n",
-        "long.fasta": f">one\n{short}\n>two\n{long}\n",
-        "few.smiles": f"{short} one\n{short} two\n",
-    }
-    for name, content in contents.items():
-        (tmp_path / name).write_text(content)
-    np.save(tmp_path / "tokens.npy", np.zeros((3, SAFE + 7), np.int8))
-    for flag, name, expected in (
-        ("tokens", "tokens.txt", SAFE + 1),
-        ("tokens", "tokens.npy", SAFE + 7),
-        ("text", "text.txt", SAFE + 5),
-        ("fasta", "two.fasta", 9000),
-        ("fasta", "long.fasta", SAFE + 5),
-        ("smiles", "few.smiles", 9000),
-        ("sequence", long, SAFE + 5),
-    ):
-        value = name if flag == "sequence" else tmp_path / name
-        found = longest_input(read("influence", "--length=8", f"--{flag}={value}"))
-        assert found == expected, name
+def test_files_and_texts_count_by_their_size(tmp_path):
+    (tmp_path / "input").write_text("B" * (SAFE + 5))
+    for flag in ("tokens", "text", "fasta", "smiles"):
+        given = read("influence", "--length=8", f"--{flag}={tmp_path / 'input'}")
+        assert longest_input(given) == SAFE + 5, flag
+    assert longest_input(read("influence", f"--sequence={'é' * SAFE}")) == 2 * SAFE
 
 
 @pytest.mark.parametrize(
@@ -107,24 +88,6 @@ def test_one_long_cell_of_a_sweep_decides_before_the_first(
 ):
     monkeypatch.setattr(compiler, "is_affected", lambda: True)
     monkeypatch.setenv("XLA_FLAGS", "")
-    seen = []
-
-    def note(*_):
-        seen.append(os.environ["XLA_FLAGS"])
-        return {"length": 1}
-
-    monkeypatch.setattr(batch, "_config", note)
     sweep = {"length": lengths}
-    cells = batch.make_cells(Specification("influence", {"d_ff": "4"}, sweep))
-    assert len(seen) == len(lengths) >= len(cells)
-    assert set(seen) == {expected}
-
-
-def test_no_file_is_read_where_the_option_would_change_nothing(monkeypatch):
-    options = read("influence", "--length=8", "--sequence=" + "A" * (SAFE + 1))
-    monkeypatch.setattr(platforms, "longest_input", pytest.fail)
-    monkeypatch.setattr(compiler, "is_affected", lambda: False)
-    platforms.avoid_miscompiling(options)
-    monkeypatch.setattr(compiler, "is_affected", lambda: True)
-    monkeypatch.setenv("XLA_FLAGS", compiler.REMEDY)
-    platforms.avoid_miscompiling(options)
+    batch.make_cells(Specification("influence", {"d_ff": "4"}, sweep))
+    assert os.environ["XLA_FLAGS"] == expected
