@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.all_inputs.universe import AllInputs, Attained, Found, Universe, largest_on
+from bounds.all_inputs.universe import AllInputs, Found, Universe, largest_on
 from bounds.influence.compute import compute_influence
 from bounds.influence.methods.exhaustive import batch_size
 from bounds.influence.targets.change import read_target
@@ -179,19 +179,18 @@ class AscentPlan:
         tokens = self._draw(rng)
         best = self._exact(rng, tokens)
         if block % 2 and not isinstance(self.universe, Universe):
-            tokens = self._relax(tokens, best.attained)
-            best = best.merge(self._exact(rng, tokens, best.attained))
+            tokens = self._relax(tokens, best)
+            best = best.merge(self._exact(rng, tokens, best))
         here = best
         for _ in range(self.rounds):
-            at = here.attained
-            found = self._exact(rng, self._improve(rng, at.tokens, at), at)
+            found = self._exact(rng, self._improve(rng, here), here)
             best = best.merge(found)
             if found.max > here.max:
                 here = found
             elif isinstance(self.universe, Universe):
                 return best  # of many changes, each with all its substitutions, none is
             else:  # a peak: on from an input near the best one
-                around = self._changed(rng, best.attained.tokens)
+                around = self._changed(rng, best.tokens)
                 here = self._exact(rng, around[rng.integers(len(around))])
                 best = best.merge(here)
         return best
@@ -205,7 +204,7 @@ class AscentPlan:
         return tokens.astype(np.int32)
 
     def _exact(
-        self, rng: np.random.Generator, tokens: Tokens, near: Attained | None = None
+        self, rng: np.random.Generator, tokens: Tokens, near: Found | None = None
     ) -> Found:
         """The largest exact influence on an input; in deep models, over some positions."""
         universe, positions = self.universe, None
@@ -233,12 +232,14 @@ class AscentPlan:
             found.max,
             found.max_lower,
             found.max_upper,
-            Attained(tokens, position, symbol),
+            tokens,
+            position,
+            symbol,
             found.substitutions,
             found.ties,
         )
 
-    def _relax(self, tokens: Tokens, at: Attained) -> Tokens:
+    def _relax(self, tokens: Tokens, at: Found) -> Tokens:
         """Likeliest tokens of mixtures on which the substitution `at` has more influence."""
         universe = self.universe
         free = np.ones(universe.length, bool)
@@ -257,15 +258,13 @@ class AscentPlan:
         chosen = universe.symbols[np.asarray(mixture).argmax(axis=1)]
         return np.where(free, chosen, tokens).astype(np.int32)
 
-    def _improve(
-        self, rng: np.random.Generator, tokens: Tokens, at: Attained
-    ) -> Tokens:
-        """Changed copy of an input with most influence of `at` (of any, where rows lump)."""
+    def _improve(self, rng: np.random.Generator, at: Found) -> Tokens:
+        """Changed copy of an input with most of its influence (of any, where rows lump)."""
         universe, model = self.universe, self.universe.model
-        inputs = self._changed(rng, tokens)
+        inputs = self._changed(rng, at.tokens)
         if isinstance(universe, Universe):
             found = largest_on(universe, inputs)
-            return tokens if found is None else found.attained.tokens
+            return at.tokens if found is None else found.tokens
         sizes = changes_on(
             model,
             jnp.asarray(inputs),

@@ -342,7 +342,7 @@ class CountPlan:
                 if place == table.place:
                     own[where] = tokens[where] == pair[0]
         position = universe.query if table.place < 0 else int(np.flatnonzero(own)[0])
-        return Attained(tokens.astype(np.int32), position, int(pair[1]))
+        return tokens.astype(np.int32), position, int(pair[1])
 
 
 def plan_counts(universe: Universe, budget: int) -> CountPlan | None:

@@ -17,7 +17,6 @@ from bounds.all_inputs.ascent import RESTARTS, ROUNDS, STEPS, AscentPlan
 from bounds.all_inputs.counts import CountPlan, TooManyError, plan_counts
 from bounds.all_inputs.universe import (
     AllInputs,
-    Attained,
     Found,
     NotFiniteError,
     StringPlan,
@@ -302,8 +301,8 @@ def conclude(
     # Where rounding decides a winner, two methods may decide for different ones.
     if not meet and (found.ties is None or not found.ties.ambiguous):
         raise RuntimeError(
-            f"the influence {found.max!r} of position {found.attained.position}, symbol "
-            f"{found.attained.symbol} is {again.max!r} by {again.method}"
+            f"the influence {found.max!r} of position {found.position}, symbol "
+            f"{found.symbol} is {again.max!r} by {again.method}"
         )
     kind = kind_of(found.max, found.max_lower, found.max_upper)
     return Supremum(
@@ -311,9 +310,9 @@ def conclude(
         max_lower=found.max_lower,
         max_upper=found.max_upper if plan.exact else math.inf,
         kind=kind if plan.exact else "estimated",
-        tokens=found.attained.tokens,
-        position=found.attained.position,
-        symbol=found.attained.symbol,
+        tokens=found.tokens,
+        position=found.position,
+        symbol=found.symbol,
         reason=plan.description,
         configurations=found.evaluated,
         recomputed=again.max,
@@ -325,15 +324,15 @@ def conclude(
 
 def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
     """Influence of the found substitution on its input, by `compute_influence`."""
-    attained, lumps = found.attained, isinstance(universe, Universe)
+    lumps = isinstance(universe, Universe)
     return compute_influence(
         universe.model,
-        attained.tokens,
+        found.tokens,
         method="lumped" if lumps and universe.length > RERUN_LENGTH else "exhaustive",
         query=universe.query,
         target=universe.target,
-        positions=[attained.position],
-        symbols=[attained.symbol],
+        positions=[found.position],
+        symbols=[found.symbol],
         include_query=True,
         ties="ignore" if ties == "warn" else ties,
     )
@@ -341,10 +340,8 @@ def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
 
 def record_found(found: Found) -> dict[str, Any]:
     """Record of a `Found`, a block's largest influence, as JSON can hold it."""
-    entries = vars(found) | dataclasses.asdict(found.attained)
-    del entries["attained"]
     ties = None if found.ties is None else dataclasses.asdict(found.ties)
-    return {**entries, "ties": ties}
+    return {**vars(found), "ties": ties}
 
 
 def read_found(record: dict[str, Any]) -> Found:
@@ -356,9 +353,7 @@ def read_found(record: dict[str, Any]) -> Found:
         scores = tuple(np.nan if x is None else x for x in ties["scores"])
         ties = Ties(**{**ties, "gap": gap, "scores": scores})
     tokens = np.asarray(record["tokens"], np.int32)
-    attained = Attained(tokens, record["position"], record["symbol"])
-    names = ("max", "max_lower", "max_upper", "evaluated")
-    return Found(**{x: record[x] for x in names}, attained=attained, ties=ties)
+    return Found(**{**record, "tokens": tokens, "ties": ties})
 
 
 def describe_supremum(best: Supremum) -> str:

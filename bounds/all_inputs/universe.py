@@ -12,7 +12,7 @@ import bisect
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import get_args
+from typing import TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -173,37 +173,32 @@ def lump(inputs: AllInputs) -> Universe | str:
 BLOCK = 2**10  # inputs of a block
 
 
-@dataclasses.dataclass(frozen=True)
-class Attained:
-    """An input, and one substitution on it."""
-
-    tokens: Int[np.ndarray, "tokens"]
-    position: int
-    symbol: int
+# An input, and position and symbol of one substitution on it.
+Attained: TypeAlias = tuple[Int[np.ndarray, "tokens"], int, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """The largest influence of a block of inputs, with its enclosure."""
+    """The largest influence of a block of inputs, with its enclosure, and where it is."""
 
     max: float
     max_lower: float
     max_upper: float
-    attained: Attained
+    tokens: Int[np.ndarray, "tokens"]
+    position: int
+    symbol: int
     evaluated: int  # configurations
     ties: Ties | None
 
     def merge(self, other: "Found") -> "Found":
         """The larger of two influences, `self` if equal, with bounds and counts for both."""
-        best = other if other.max > self.max else self
-        return Found(
-            best.max,
+        return dataclasses.replace(
+            other if other.max > self.max else self,
             # Either lower end bounds the larger influence from below.
-            max(self.max_lower, other.max_lower),
-            max(self.max_upper, other.max_upper),
-            best.attained,
-            self.evaluated + other.evaluated,
-            merge_ties((self.ties, other.ties)),
+            max_lower=max(self.max_lower, other.max_lower),
+            max_upper=max(self.max_upper, other.max_upper),
+            evaluated=self.evaluated + other.evaluated,
+            ties=merge_ties((self.ties, other.ties)),
         )
 
 
@@ -221,7 +216,7 @@ def largest(
         influence = euclidean_norms(base)
         if not np.isfinite(influence).all():
             bad = int(np.flatnonzero(~np.isfinite(influence))[0])
-            raise NotFiniteError(attained(bad))
+            raise NotFiniteError(*attained(bad))
         far = (
             euclidean_norms(_changes(universe, configurations, run)[0] - base)
             for run in range(1, RUNS + 1)
@@ -241,7 +236,7 @@ def largest(
     ends = max(0.0, float((value - radius).max())), float((value + radius).max())
     part = bisect.bisect_right(starts, best) - 1
     attained = behind[part](best - starts[part])
-    return Found(float(value[best]), *ends, attained, value.size, merge_ties(met))
+    return Found(float(value[best]), *ends, *attained, value.size, merge_ties(met))
 
 
 def _changes(
@@ -263,12 +258,11 @@ def _changes(
 class NotFiniteError(ArithmeticError):
     """An influence that is not a finite number."""
 
-    def __init__(self, attained: Attained):
-        """Writes a message on the substitution `attained`, to which callers add advice."""
+    def __init__(self, tokens: Int[np.ndarray, "tokens"], position: int, symbol: int):
+        """Writes a message on the substitution, to which callers add advice."""
         super().__init__(
-            f"the influence of position {attained.position}, symbol {attained.symbol} "
-            f"on the input {attained.tokens[:32].tolist()}"
-            f"{' …' if len(attained.tokens) > 32 else ''}"
+            f"the influence of position {position}, symbol {symbol} on the input "
+            f"{tokens[:32].tolist()}{' …' if len(tokens) > 32 else ''}"
         )
 
 
@@ -328,7 +322,7 @@ def largest_on(
         if one.slot == one.symbol.shape[0] - 2:
             # The replaced row is a class of one, at its position.
             position = one.first[-2]
-        return Attained(classes.tokens, int(position), int(one.substitute))
+        return classes.tokens, int(position), int(one.substitute)
 
     return largest(universe, [(whole, attained)])
 

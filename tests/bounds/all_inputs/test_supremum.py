@@ -201,12 +201,12 @@ def test_the_search_over_classes_goes_to_any_length():
     inputs = list_inputs(model, 10_000, **ASKED)
     plan = AscentPlan(lump(inputs), seed=0, rounds=1)
     found = plan.run(1)
-    assert found.attained.tokens.shape == (10_000,)
+    assert found.tokens.shape == (10_000,)
     again = compute_influence(
         model,
-        found.attained.tokens,
-        positions=[found.attained.position],
-        symbols=[found.attained.symbol],
+        found.tokens,
+        positions=[found.position],
+        symbols=[found.symbol],
     )
     assert again.max == pytest.approx(found.max, rel=1e-10)
 
