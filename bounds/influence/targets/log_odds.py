@@ -51,9 +51,9 @@ class LogOdds(Target):
 
     def value(self, base: Float[Array, "vocab"]) -> Float[Array, "symbols"]:
         """Log-odds of each symbol."""
-        of = jnp.asarray(self.symbols)
+        of = np.asarray(self.symbols)
         if not self.epsilon:
-            others = base[..., self._others()] - base[..., of, None]
+            others = base[..., of[self._others()]] - base[..., of, None]
             return -log_sum_exponential(others)[..., 0] / math.log(2)
         # Normalising these shares to 1 would cancel in their odds.
         shares = jax.nn.softmax(base, axis=-1)[..., of] + self.epsilon
@@ -63,13 +63,13 @@ class LogOdds(Target):
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch symbols"]:
         """Change of each symbol's log-odds, by logarithms of 1 + relative changes."""
-        of = jnp.asarray(self.symbols)
+        of = np.asarray(self.symbols)
         if not self.epsilon:
             # One mean relative to the symbol's own change: what all logits have in common is
             # gone before it can round.
             moved = [
                 -log_mean_exponential(base[..., others], change[..., others] - own)
-                for symbol, others in zip(self.symbols, self._others(), strict=True)
+                for symbol, others in zip(self.symbols, of[self._others()], strict=True)
                 for own in [change[..., symbol, None]]
             ]
             return jnp.concatenate(moved, axis=-1) / math.log(2)
@@ -101,19 +101,16 @@ class LogOdds(Target):
         symbols = tuple(symbol(name) for name in given[0].split(","))
         return cls(symbols, *map(_number, given[1:]))
 
-    def _others(self) -> Int[Array, "symbols symbols-1"]:
-        """All symbols but one, in a row for each symbol left out."""
-        return jnp.asarray([[t for t in self.symbols if t != s] for s in self.symbols])
+    def _others(self) -> Int[np.ndarray, "symbols symbols-1"]:
+        """Indices of all symbols but one, in a row for each symbol left out."""
+        every = range(len(self.symbols))
+        return np.asarray([[t for t in every if t != s] for s in every])
 
     def _against(
         self, numbers: Float[Array, "*batch symbols"]
     ) -> Float[Array, "*batch symbols"]:
         """Sum of `numbers` over all symbols but one, for each left out; no subtraction."""
-        count = len(self.symbols)
-        others = jnp.asarray(
-            [[t for t in range(count) if t != s] for s in range(count)]
-        )
-        return numbers[..., others].sum(axis=-1)
+        return numbers[..., self._others()].sum(axis=-1)
 
 
 def _log_ratio(
