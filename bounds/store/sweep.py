@@ -2,8 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 from bounds.store.results import ResultStore
@@ -18,7 +17,6 @@ class Cell:
     config: Mapping[str, Any]  # all that the result depends on: the key of its row
     label: str  # for progress and messages
     compute: Callable[[], Mapping[str, Any]]  # returns the result to record
-    checkpoint: Path | None = None  # deleted once the result is recorded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +30,8 @@ class Failure:
 def missing_cells(
     store: ResultStore, cells: Iterable[Cell], *, fresh: bool
 ) -> list[Cell]:
-    """Returns the cells without a result; if `fresh` all, with checkpoints deleted."""
-    if not fresh:
-        return [x for x in cells if store.find(x.config) is None]
-    for cell in (missing := list(cells)):
-        _forget(cell.checkpoint)
-    return missing
+    """Returns the cells without a result, or all if `fresh`."""
+    return [x for x in cells if fresh or store.find(x.config) is None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,40 +68,29 @@ def run_here(cells: Iterable[Cell], go_on: GoOn = lambda: True) -> Outcomes:
         yield cell, compute(cell.compute)
 
 
-def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> list[Failure]:
-    """Records the outcome of a cell; returns a list with its failure, if it failed."""
+def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> Failure | None:
+    """Records the outcome of a cell; returns its failure, if it failed."""
     store.record(cell.config, **vars(outcome))
-    if outcome.payload is None:
-        return [Failure(cell.label, str(outcome.message))]
-    _forget(cell.checkpoint)
-    return []
-
-
-def run_cells(store: ResultStore, cells: Iterable[Cell]) -> Iterator[Failure]:
-    """Computes cells and records each at once; yields the failures."""
-    for cell, outcome in run_here(cells):
-        yield from keep(store, cell, outcome)
+    failed = outcome.payload is None
+    return Failure(cell.label, str(outcome.message)) if failed else None
 
 
 def obtain(store: ResultStore, cell: Cell, *, fresh: bool) -> dict[str, Any]:
     """Result of a cell, computed where there is none or if `fresh`."""
-    for failure in run_cells(store, missing_cells(store, [cell], fresh=fresh)):
-        raise InputError(failure.message)
+    for found in run_here(missing_cells(store, [cell], fresh=fresh)):
+        if failure := keep(store, *found):
+            raise InputError(failure.message)
     return store.find(cell.config) or {}
 
 
 def finish_cells(store: ResultStore, cells: Iterable[Cell]) -> None:
     """Computes the cells without a result; an `InputError` at the first that fails."""
-    for failure in run_cells(store, missing_cells(store, cells, fresh=False)):
-        raise InputError(f"{failure.label}: {failure.message}")
+    for found in run_here(missing_cells(store, cells, fresh=False)):
+        if failure := keep(store, *found):
+            raise InputError(f"{failure.label}: {failure.message}")
 
 
 def found_rows(store: ResultStore, cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """Returns the stored results of the finished cells, in the order of `cells`."""
     found = (store.find(cell.config) for cell in cells)
     return [row for row in found if row is not None]
-
-
-def _forget(checkpoint: Path | None) -> None:
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)

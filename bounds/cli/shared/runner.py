@@ -301,9 +301,10 @@ def _run_cells(
         ) as running,
     ):
         for cell, outcome in running:
-            failures += sweep.keep(store, cell, outcome)
-            if failures and work.is_whole:
-                raise InputError(failures[0].message)
+            if failure := sweep.keep(store, cell, outcome):
+                if work.is_whole:
+                    raise InputError(failure.message)
+                failures.append(failure)
             done += 1
             progress.advance(cell.label)
     return failures, len(todo) - done

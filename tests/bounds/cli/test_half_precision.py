@@ -11,7 +11,7 @@ from bounds.cli import parts
 from bounds.cli.part_records import error_columns, read_error
 from bounds.influence.result import MeasuredError
 from bounds.store.results import MemoryResults
-from bounds.store.sweep import Cell, run_cells
+from bounds.store.sweep import Cell, obtain
 from tests.bounds.cli.outputs import read_csv, read_json
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -86,5 +86,4 @@ def test_an_error_comes_back_from_a_store_as_it_was():
     error = MeasuredError(3, 5, 0.25, 0.5, float("inf"), "float64")
     cell = Cell({"command": "influence"}, "", lambda: error_columns(error))
     store = MemoryResults()
-    assert not list(run_cells(store, [cell]))
-    assert read_error(store.find(cell.config)) == error
+    assert read_error(obtain(store, cell, fresh=False)) == error

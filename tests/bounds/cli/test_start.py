@@ -14,7 +14,7 @@ import pytest
 from bounds.cli.main import main
 from bounds.influence.blocks.prefetch import prefetch
 from bounds.store.results import MemoryResults
-from bounds.store.sweep import Cell, found_rows, run_cells
+from bounds.store.sweep import Cell, finish_cells, found_rows
 from jax_models import interrupt
 from tests.bounds.cli.outputs import RUNS
 
@@ -193,7 +193,7 @@ def test_a_request_lets_what_is_finished_be_kept(monkeypatch):
         for n in range(3)
     ]
     with pytest.raises(KeyboardInterrupt):
-        list(run_cells(results, cells))
+        finish_cells(results, cells)
     assert finished == [0, 1]
     assert found_rows(results, cells) == [{"n": 0}, {"n": 1}]
 
