@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from bounds.store.results import ResultStore
@@ -17,6 +18,7 @@ class Cell:
     config: Mapping[str, Any]  # all that the result depends on: the key of its row
     label: str  # for progress and messages
     compute: Callable[[], Mapping[str, Any]]  # returns the result to record
+    checkpoint: Path | None = None  # deleted once the result is recorded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +32,11 @@ class Failure:
 def missing_cells(
     store: ResultStore, cells: Iterable[Cell], *, fresh: bool
 ) -> list[Cell]:
-    """Returns the cells without a result, or all if `fresh`."""
-    return [x for x in cells if fresh or store.find(x.config) is None]
+    """Returns the cells without a result; if `fresh` all, with checkpoints deleted."""
+    missing = [x for x in cells if fresh or store.find(x.config) is None]
+    for cell in missing if fresh else ():
+        _forget(cell.checkpoint)
+    return missing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +76,10 @@ def run_here(cells: Iterable[Cell], go_on: GoOn = lambda: True) -> Outcomes:
 def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> Failure | None:
     """Records the outcome of a cell; returns its failure, if it failed."""
     store.record(cell.config, **vars(outcome))
-    failed = outcome.payload is None
-    return Failure(cell.label, str(outcome.message)) if failed else None
+    if outcome.payload is None:
+        return Failure(cell.label, str(outcome.message))
+    _forget(cell.checkpoint)
+    return None
 
 
 def obtain(store: ResultStore, cell: Cell, *, fresh: bool) -> dict[str, Any]:
@@ -94,3 +101,8 @@ def found_rows(store: ResultStore, cells: Iterable[Cell]) -> list[dict[str, Any]
     """Returns the stored results of the finished cells, in the order of `cells`."""
     found = (store.find(cell.config) for cell in cells)
     return [row for row in found if row is not None]
+
+
+def _forget(checkpoint: Path | None) -> None:
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)

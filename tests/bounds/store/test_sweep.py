@@ -77,3 +77,25 @@ def test_finishing_stops_at_the_first_failure_and_keeps_what_was_found(store):
     finish_cells(store, cells[:2])
     assert computed == [0, 1, 2]
     assert found_rows(store, cells) == [{"square": 0}, {"square": 1}]
+
+
+def test_work_under_way_is_forgotten_once_it_is_recorded_or_begun_anew(store, tmp_path):
+    file, interrupted = tmp_path / "under way", []
+
+    def compute():
+        file.write_text("half")
+        if not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        return {}
+
+    cell = Cell({"command": "test"}, "cell", compute, file)
+    with pytest.raises(KeyboardInterrupt):
+        finish_cells(store, [cell])
+    assert file.exists()
+    assert missing_cells(store, [cell], fresh=False) == [cell]
+    assert file.exists()
+    missing_cells(store, [cell], fresh=True)
+    assert not file.exists()
+    finish_cells(store, [cell])
+    assert not file.exists()
