@@ -39,6 +39,8 @@ class Target(abc.ABC):
     reads: ClassVar[PlainTarget] = "logits"
     is_joint: ClassVar[bool] = False  # True of a quantity of several rows together
     least_logits: ClassVar[int] = 1  # 2 of probabilities: that of a lone logit is 1
+    # Fields that name symbols, for each of which the model needs a logit.
+    symbol_fields: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def change(
@@ -68,6 +70,13 @@ class Target(abc.ABC):
 
     def of(self, model: Transformer) -> Self:
         """The target for a model; raises `InputError` if the model does not support it."""
+        classes = model.classes or 0
+        for symbol in np.ravel([getattr(self, x) for x in self.symbol_fields]):
+            if symbol >= classes:
+                raise InputError(
+                    f"target {self} names the symbol {symbol}; the model has {classes} "
+                    f"logits, 0 to {classes - 1}"
+                )
         return self
 
     def rows(self, length: int) -> Int[np.ndarray, "rows"]:
@@ -95,18 +104,6 @@ class Target(abc.ABC):
         # By default a symbol for each field.
         fits = len(given) == cls.form.count(":")
         return cls(*map(symbol, given)) if fits else None
-
-
-def require_symbols(target: Target, named: Sequence[int], model: Transformer) -> None:
-    """Raises `InputError` if the model has no logit for a symbol in `named`."""
-    classes = model.classes
-    assert classes is not None
-    for symbol in named:
-        if symbol >= classes:
-            raise InputError(
-                f"target {target} names the symbol {symbol}; the model has {classes} "
-                f"logits, 0 to {classes - 1}"
-            )
 
 
 def is_count(text: str) -> bool:

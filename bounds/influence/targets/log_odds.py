@@ -3,20 +3,20 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bounds.influence.targets.base import STATIC, NumberSymbol, Target, require_symbols
+from bounds.influence.targets.base import STATIC, NumberSymbol, Target
 from bounds.influence.targets.log_probability import (
     LogProbabilities,
     log_mean_exponential,
     log_sum_exponential,
 )
-from jax_models import InputError, Transformer
+from jax_models import InputError
 from jax_models.arguments import ascii_number, expect_integer, expect_number, show
 from jax_models.model.pytree import pytree
 
@@ -31,6 +31,7 @@ class LogOdds(Target):
 
     name = "log_odds"
     form = ":S,T,...[:EPSILON]"
+    symbol_fields = ("symbols",)
     label = "‖Δ log-odds‖₂, bits"
 
     symbols: tuple[int, ...] = dataclasses.field(metadata=STATIC)
@@ -83,11 +84,6 @@ class LogOdds(Target):
         own = _log_ratio(shares, moved, after)
         against = _log_ratio(*map(self._against, (shares, moved, after)))
         return (own - against) / math.log(2)
-
-    def of(self, model: Transformer) -> Self:
-        """The target itself; refuses a model without one of the logits."""
-        require_symbols(self, self.symbols, model)
-        return self
 
     def entry_symbols(self, width: int) -> Int[np.ndarray, "width"]:
         """`symbols`, one for each entry of the target."""

@@ -1,15 +1,13 @@
 """Log-probabilities: of all symbols, of one symbol, or its negative, the loss."""
 
 import dataclasses
-from typing import Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bounds.influence.targets.base import STATIC, Target, require_symbols
-from jax_models import Transformer
+from bounds.influence.targets.base import STATIC, Target
 from jax_models.arguments import expect_integer
 from jax_models.model.pytree import pytree
 
@@ -79,6 +77,7 @@ class LogProbability(Target):
     name = "log_probability"
     least_logits = 2
     form = ":S"
+    symbol_fields = ("symbol",)
     label = "|Δ log-probability|, nats"
 
     symbol: int = dataclasses.field(metadata=STATIC)
@@ -96,11 +95,6 @@ class LogProbability(Target):
         """-log sum_k p_k e^(d_k), d the changes less that of the symbol's logit."""
         others = change - change[..., self.symbol, None]
         return -log_mean_exponential(base, others)
-
-    def of(self, model: Transformer) -> Self:
-        """The target itself; refuses a model without the symbol's logit."""
-        require_symbols(self, [self.symbol], model)
-        return self
 
 
 @pytree

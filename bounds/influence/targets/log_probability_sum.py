@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,13 +13,12 @@ from bounds.influence.targets.base import (
     NumberSymbol,
     Target,
     is_count,
-    require_symbols,
 )
 from bounds.influence.targets.log_probability import (
     log_mean_exponential,
     log_sum_exponential,
 )
-from jax_models import InputError, Transformer
+from jax_models import InputError
 from jax_models.arguments import expect_integers, show
 from jax_models.model.pytree import pytree
 
@@ -43,6 +42,7 @@ class LogProbabilitySum(Target):
     name = "log_probability_sum"
     least_logits = 2
     form = ":S,T,...[:ROW] with own or next for S,T,..."
+    symbol_fields = ("symbols",)
     label = "|Δ sum of log-probabilities|, nats"
     is_joint = True
 
@@ -60,11 +60,6 @@ class LogProbabilitySum(Target):
             )
         object.__setattr__(self, "symbols", symbols)
         object.__setattr__(self, "at", at)
-
-    def of(self, model: Transformer) -> Self:
-        """The target itself; refuses a model without one of the logits."""
-        require_symbols(self, self.symbols, model)
-        return self
 
     def rows(self, length: int) -> Int[np.ndarray, "rows"]:
         """Rows whose symbols count; raises `InputError` beyond the length."""

@@ -1,12 +1,11 @@
 """The difference of two logits."""
 
 import dataclasses
-from typing import Self
 
 from jaxtyping import Array, Float
 
-from bounds.influence.targets.base import STATIC, Target, require_symbols
-from jax_models import InputError, Transformer
+from bounds.influence.targets.base import STATIC, Target
+from jax_models import InputError
 from jax_models.arguments import expect_integer
 from jax_models.model.pytree import pytree
 
@@ -17,6 +16,7 @@ class LogitDifference(Target):
 
     name = "logit_difference"
     form = ":S:T"
+    symbol_fields = ("symbol", "other")
     label = "|Δ difference of logits|, nats"
 
     symbol: int = dataclasses.field(metadata=STATIC)
@@ -40,8 +40,3 @@ class LogitDifference(Target):
     ) -> Float[Array, "*batch 1"]:
         """Change of the first logit less change of the second."""
         return self.value(change)
-
-    def of(self, model: Transformer) -> Self:
-        """The target itself; refuses a model without one of the logits."""
-        require_symbols(self, [self.symbol, self.other], model)
-        return self

@@ -187,28 +187,3 @@ def test_methods_of_one_row_refuse_by_name():
         bounds.certify_influence(model, INPUT, target="pooled")  # pyright: ignore
     with refused("this has none"):
         bounds.compute_influence(model_of("hard"), INPUT, target="pooled")
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: LogProbabilitySum(()), "0 symbols"),
-        (lambda: LogProbabilitySum((1, 2), (0,)), "2 symbols and 1 rows"),
-        (lambda: LogProbabilitySum((1, 2), (3, 3)), "2 symbols and 1 rows"),
-        (lambda: LogProbabilitySum((1.5,)), "1.5"),  # pyright: ignore
-        (lambda: Pooling("max"), "max"),
-        (lambda: Pooling("mean", 1), "true or false"),  # pyright: ignore
-    ],
-)
-def test_bad_values_are_one_line(make, message):
-    with refused(message):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [(LogProbabilitySum((1,), (6,)), "row 6"), (LogProbabilitySum((3,)), "symbol 3")],
-)
-def test_rows_and_symbols_that_are_not_there_are_named(target, message):
-    with refused(message):
-        bounds.compute_influence(model_of("hard"), INPUT, target=target)

@@ -15,16 +15,19 @@ from bounds.influence import (
     LogOdds,
     LogProbabilities,
     LogProbability,
+    LogProbabilitySum,
     Loss,
     TargetFunction,
     find,
 )
+from jax_models.model.readout import Pooling
 from tests.bounds.influence.expect import encloses, meet, refused
 from tests.bounds.influence.many_digits import DIGITS, MP, exact_influences
 from tests.bounds.influence.models import build
 from tests.bounds.influence.targets.compared import (
     INPUT,
     assert_encloses,
+    in_digits,
     passes,
     softmax,
 )
@@ -63,14 +66,8 @@ def defined(target, logits):
 def numbers():
     """Logits, even ones and such that one rules; changes far below and above them."""
     rng = np.random.default_rng(0)
-    for spread, size in (
-        (1, 1e-9),
-        (1, 1e-3),
-        (1, 3),
-        (12, 1e-6),
-        (12, 20),
-        (0, 1e-12),
-    ):
+    sizes = [(1, 1e-9), (1, 1e-3), (1, 3), (12, 1e-6), (12, 20), (0, 1e-12)]
+    for spread, size in sizes:
         yield spread * rng.normal(size=5), size * rng.normal(size=5)
     yield np.asarray([0.0, 35.0, 1.0, -2.0, 3.0]), 1e-4 * rng.normal(size=5)
     yield np.asarray([40.0, -40.0, 0, 1, 2]), np.asarray([-80.0, 80.0, 0, 0, 0])
@@ -79,20 +76,10 @@ def numbers():
 def assert_exact(target, change, dtype: Any):
     for logits, moved in numbers():
         logits, moved = logits.astype(dtype), moved.astype(dtype)
-        ends = [
-            MP.mpf(float(a)) + MP.mpf(float(b))
-            for a, b in zip(logits, moved, strict=True)
-        ]
+        before, steps = np.array(in_digits(logits)), np.array(in_digits(moved))
+        ends = (np.array(defined(target, x)) for x in (before + steps, before))
         found = np.asarray(change(logits, moved))
-        exact = [
-            a - b
-            for a, b in zip(
-                defined(target, ends), defined(target, map(float, logits)), strict=True
-            )
-        ]
-        error = max(
-            abs(MP.mpf(float(a)) - b) for a, b in zip(found, exact, strict=True)
-        )
+        error = abs(np.array(in_digits(found)) - np.subtract(*ends)).max()
         size = 8 * np.linalg.norm(moved.astype(float))  # no target is as steep
         assert found.dtype == dtype
         assert error <= 32 * float(np.finfo(dtype).eps) * (1 + abs(logits).max()) * size
@@ -124,33 +111,28 @@ def test_values_are_as_defined(name):
 
 
 @pytest.mark.parametrize(
-    "target", [LogProbability(1), Loss(1), LogOdds((1, 2))], ids=str
-)
-def test_the_tiny_change_of_what_is_nearly_certain_keeps_its_digits(target):
-    logits, moved = np.asarray([0, 40.0, 1]), np.asarray([0.1, -0.2, 0.05])
-    ends = [MP.mpf(a) + MP.mpf(b) for a, b in zip(logits, moved, strict=True)]
-    (exact, *_), (before, *_) = (
-        defined(target, x) for x in (ends, [MP.mpf(a) for a in logits])
-    )
-    (found, *_) = np.asarray(target.change(jnp.asarray(logits), jnp.asarray(moved)))
-    assert abs(found - float(exact - before)) <= 1e-14 * abs(float(exact - before))
-
-
-@pytest.mark.parametrize(
     ("target", "logits"),
     [
-        (LogProbability(1), [0, 20.0, 1]),
-        (Loss(1), [0, 20.0, 1]),
+        (LogProbability(1), [0, 40.0, 1]),
+        (Loss(1), [0, 40.0, 1]),
+        (LogOdds((1, 2)), [0, 40.0, 1]),
         (LogProbabilities(), [0, 20.0, 1]),
         (LogOdds((0, 1, 2)), [20.0, 20.0, 1]),
     ],
     ids=str,
 )
-def test_the_tiny_value_of_what_is_nearly_certain_keeps_its_digits(target, logits):
+def test_what_is_nearly_certain_keeps_the_digits_of_tiny_values_and_changes(
+    target, logits
+):
     """What rounds alike in two outputs and in moved runs has no part in a radius."""
-    exact = np.float64(defined(target, logits))
-    found = np.asarray(target.value(jnp.asarray(logits)))
-    np.testing.assert_allclose(found, exact, 1e-14)
+    moved = [0.1, -0.2, 0.05]
+    before = np.array(defined(target, logits))
+    ends = [MP.mpf(a) + MP.mpf(b) for a, b in zip(logits, moved, strict=True)]
+    exact = np.float64(before), np.float64(np.array(defined(target, ends)) - before)
+    base = jnp.asarray(logits)
+    found = target.value(base), target.change(base, jnp.asarray(moved))
+    for one, other in zip(found, exact, strict=True):
+        np.testing.assert_allclose(one, other, 1e-14)
 
 
 # Every target, and every method on every model, once.
@@ -253,6 +235,8 @@ def test_symbols_that_the_model_does_not_replace_stay():
         (LogProbability(3), "names the symbol 3; the model has 3 logits"),
         (LogOdds((0, 5)), "names the symbol 5"),
         (LogitDifference(7, 0), "names the symbol 7"),
+        (LogProbabilitySum((3,)), "names the symbol 3"),
+        (LogProbabilitySum((1,), (6,)), "row 6; the input has rows 0 to 5"),
         ("odds", "target = 'odds'.*log_probabilities"),
         (3, "target = 3"),
     ],
@@ -273,6 +257,12 @@ def test_a_target_that_is_none_of_the_models_is_refused(target, message):
         (lambda: LogOdds((1, 1)), "two or more different"),
         (lambda: LogOdds(3), "symbols = 3"),
         (lambda: LogOdds((0, 1), -1), "epsilon = -1"),
+        (lambda: LogProbabilitySum(()), "0 symbols"),
+        (lambda: LogProbabilitySum((1, 2), (0,)), "2 symbols and 1 rows"),
+        (lambda: LogProbabilitySum((1, 2), (3, 3)), "2 symbols and 1 rows"),
+        (lambda: LogProbabilitySum((1.5,)), "1.5"),
+        (lambda: Pooling("max"), "max"),
+        (lambda: Pooling("mean", 1), "true or false"),
         (lambda: TargetFunction("log"), "apply = 'log'; expected a function"),
         (lambda: TargetFunction(len, radius=-1.0), "radius = -1"),
         (lambda: TargetFunction(len, radius=np.nan), "radius = nan"),
@@ -285,13 +275,8 @@ def test_a_target_of_what_is_no_symbol_is_refused(make, message):
 
 def test_targets_of_logits_need_logits():
     model = build({"num_classes": None})
-    targets = (
-        "logits",
-        "log_probabilities",
-        LogProbability(0),
-        TargetFunction(np.asarray),
-    )
-    for target in targets:
+    values = LogProbability(0), TargetFunction(np.asarray)
+    for target in ("logits", "log_probabilities", *values):
         with refused("no read-out"):
             bounds.compute_influence(model, INPUT, target=target)
 
