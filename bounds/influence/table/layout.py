@@ -94,10 +94,7 @@ class Layout:
         wanted = np.where(to >= 0, at[:, None] * each + to, -1)
         cells = np.searchsorted(listed, wanted)
         # -1 stands for no symbol, and -2 is equal to nothing that is looked for.
-        found = (listed if listed.size else np.array([-2]))[
-            np.minimum(cells, max(listed.size - 1, 0))
-        ]
-        cells = np.where(found == wanted, cells, -1)
+        cells = np.where(np.append(listed, -2)[cells] == wanted, cells, -1)
         return cls(positions=at, symbols=to, cells=cells, **axes)
 
     def only(

@@ -12,6 +12,7 @@ from bounds.influence import LogProbability, LogProbabilitySum
 from jax_models.model.readout import Pooling
 from tests.bounds.influence.expect import encloses, refused
 from tests.bounds.influence.models import build
+from tests.bounds.influence.test_scan import log_softmax
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
 TOKENS = np.array([2, 0, 1, 1, 2, 0, 1])
@@ -63,13 +64,7 @@ def test_all_rows_are_brute_force(name, method):
         before = np.arange(N) < np.arange(N)[:, None]
         assert (found.upper[before] == 0).all()
     one = ask(rows=-1, target=LogProbability(1), positions=[6, 0, 3])
-    logits = by_brute_force(
-        model,
-        lambda *asked: np.log(
-            np.exp(x := np.asarray(jm.apply_logits(*asked)))
-            / np.exp(x).sum(axis=-1, keepdims=True)
-        ),
-    )
+    logits = by_brute_force(model, lambda *asked: log_softmax(jm.apply_logits(*asked)))
     assert_is(one, logits[[6, 0, 3], -1, 1])
     assert one.axes == ("position",)
 
@@ -114,21 +109,16 @@ def test_an_input_that_grows_out_of_its_bucket_keeps_its_lengths():
         ({"reduce": "max"}, "a deletion has no substitutes"),
         ({"rows": "own"}, "no row of its own"),
         ({"target": LogProbabilitySum((1,), (0,))}, "positions by number"),
+        ({"dtype": "float32"}, "dtype = float32 but the model is float64"),
+        ({"tokens": TOKENS[:1]}, "would leave none"),
     ],
 )
 def test_what_cannot_be_deleted_is_refused(more, complaint):
     with refused(complaint):
-        bounds.recipes.deletions(model_of("all"), TOKENS, **more)
+        bounds.recipes.deletions(model_of("all"), **{"tokens": TOKENS, **more})
 
 
 @pytest.mark.parametrize("name", ["symbols", "keep", "diagonal"])
 def test_options_that_deletions_lack_are_refused_in_their_name(name):
     with pytest.raises(TypeError, match=rf"^deletions\(\) got .* argument '{name}'$"):
         bounds.recipes.deletions(model_of("all"), TOKENS, **{name: [0]})
-    with refused("dtype = float32 but the model is float64"):
-        bounds.recipes.deletions(model_of("all"), TOKENS, dtype="float32")
-
-
-def test_functions_and_single_tokens_are_refused():
-    with refused("would leave none"):
-        bounds.recipes.deletions(model_of("all"), TOKENS[:1])

@@ -75,23 +75,9 @@ def test_lines_are_by_position_and_symbol_with_names(tmp_path):
     lines = read(tmp_path / "scan.csv")
     places = [(int(x["position"]), int(x["symbol"])) for x in lines]
     assert places == sorted(places)
-    assert [x["mutation"] for x in lines] == [
-        "C25A",
-        "C25G",
-        "A26G",
-        "A26C",
-        "G28A",
-        "G28C",
-    ]
-    by_name = {x["mutation"]: float(x["value"]) for x in lines}
-    assert by_name == {
-        "C25A": 1,
-        "C25G": -1,
-        "A26G": 2,
-        "A26C": 3,
-        "G28A": -2,
-        "G28C": -3,
-    }
+    named = [(x["mutation"], float(x["value"])) for x in lines]
+    expected = {"C25A": 1, "C25G": -1, "A26G": 2, "A26C": 3, "G28A": -2, "G28C": -3}
+    assert named == list(expected.items())
 
 
 def test_a_map_names_residues_and_rows(tmp_path):
@@ -107,13 +93,9 @@ def test_a_map_names_residues_and_rows(tmp_path):
 def test_symbols_of_each_position_and_rows_are_sorted(tmp_path):
     symbols = np.array([[3, 1], [2, 1], [3, 2]])
     values = np.arange(12.0).reshape(3, 2, 2)
-    scan = table(symbols=symbols, rows=np.array([5, 3]))
-    scan = made(
-        values,
-        ("position", "symbol", "row"),
-        TOKENS,
-        **{"positions": scan.positions, "symbols": symbols, "rows": scan.rows},
-    )
+    at = {"positions": np.array([4, 1, 2]), "rows": np.array([5, 3])}
+    axes = ("position", "symbol", "row")
+    scan = made(values, axes, TOKENS, symbols=symbols, **at)
     scan.to_csv(tmp_path / "scan.csv")
     lines = read(tmp_path / "scan.csv")
     found = [tuple(int(x[name]) for name in ("position", "symbol")) for x in lines]
@@ -136,27 +118,19 @@ def test_records_share_a_table_and_its_largest(tmp_path):
 
 
 def test_figures_number_residues():
+    def labels(figure):
+        return [x.get_text() for x in figure.axes[0].get_xticklabels()]
+
     figure = table().plot(name=residues())
-    axes = figure.axes[0]
     assert figure.get_supxlabel().startswith("residue")
-    labels = [x.get_text() for x in axes.get_xticklabels()]
-    assert labels == ["G\n ", "C\n ", "A\n "]
-    labels = [
-        x.get_text() for x in table().plot(name=residues(9)).axes[0].get_xticklabels()
-    ]
-    assert labels == ["G\n ", "C\n ", "A\n10"]
+    assert labels(figure) == ["G\n ", "C\n ", "A\n "]
+    assert labels(table().plot(name=residues(9))) == ["G\n ", "C\n ", "A\n10"]
     assert figure.get_supxlabel().endswith("row A26 is watched")
     drawn = table().plot(name=residues(9), figure="letters")
-    assert [x.get_text() for x in drawn.axes[0].texts if x.get_text().isdecimal()] == [
-        "10"
-    ]
+    texts = [x.get_text() for x in drawn.axes[0].texts]
+    assert [x for x in texts if x.isdecimal()] == ["10"]
     assert "row A10, shaded, is watched" in drawn.get_supxlabel()
-    square = made(
-        np.ones((2, 2)),
-        ("position", "row"),
-        TOKENS,
-        positions=np.array([1, 2]),
-        rows=np.array([0, 1]),
-    )
+    at = {"positions": np.array([1, 2]), "rows": np.array([0, 1])}
+    square = made(np.ones((2, 2)), ("position", "row"), TOKENS, **at)
     axes = square.plot(name=residues()).axes[0]
     assert axes.get_xlabel() == "residue that is replaced"
