@@ -34,7 +34,7 @@ from bounds.influence.method import Run, check_run
 from bounds.influence.methods.exhaustive import base_outputs
 from bounds.influence.moved import LEAST, radii_of, requests
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Ties, judge_ties
+from bounds.influence.result import Ties, judge_ties, merge_ties
 from bounds.influence.substitution import check_query, choose_query
 from bounds.influence.targets.base import STATIC, Target
 from bounds.influence.targets.change import value_of
@@ -138,9 +138,7 @@ def scalar_values(
                 magnitude = max(magnitude, float(largest))
                 met += [Ties.of(report)] if request.model.is_hard else []
         found.append(np.concatenate(parts))
-    if met:
-        all_met = functools.reduce(Ties.merge, met)
-        judge_ties(request.model, all_met, "the watched row", ties)
+    judge_ties(request.model, merge_ties(met), "the watched row", ties)
     base, *moved = found
     if not (finite := np.isfinite(base)).all():
         raise InputError(

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -260,18 +260,13 @@ class CountPlan:
         start = block * BLOCK
         stop = min(start + BLOCK, int(self.offsets[-1]))
 
-        def parts():
-            bounds = itertools.pairwise(self.offsets)
-            for table, (first, end) in zip(self.tables, bounds, strict=True):
-                low, high = max(start, first), min(stop, end)
-                if low < high:
-                    index = np.arange(low - first, high - first)
-                    yield (
-                        self._configurations(table, index),
-                        lambda i, table=table, low=low - first: self._attained(
-                            table, int(low + i)
-                        ),
-                    )
+        def parts() -> Iterator[tuple[Configurations, Callable[[int], Attained]]]:
+            ends = itertools.pairwise(self.offsets)
+            for table, (first, end) in zip(self.tables, ends, strict=True):
+                index = np.arange(max(start, first), min(stop, end)) - first
+                if index.size:
+                    attained = functools.partial(self._attained, table, int(index[0]))
+                    yield self._configurations(table, index), attained
 
         return largest(self.universe, parts())
 
@@ -316,9 +311,10 @@ class CountPlan:
             substitute=pair[:, 1].astype(np.int32),
         )
 
-    def _attained(self, table: States, index: int) -> Attained:
+    def _attained(self, table: States, first: int, index: int) -> Attained:
+        """Input of the configuration `index` after the `first` of a table."""
         universe = self.universe
-        found = self._split(table, np.asarray([index]))
+        found = self._split(table, np.asarray([first + index]))
         pair, at_query, state = found[0][0], int(found[1][0]), int(found[2][0])
         counts = table.vectors[table.vector[state]]
         tokens = np.full(universe.length, at_query)
