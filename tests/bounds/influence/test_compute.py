@@ -135,54 +135,37 @@ def passes(monkeypatch):
     return found
 
 
-def ask_sharing(shared, model, tokens, method, rounding, **question):
-    request = build_request(model, tokens, shared=shared, **question)
-    return answer(request, choose_method(method, request), rounding=rounding)
+def assert_equal(shared, question, model=MODEL, tokens=TOKENS, **more):
+    """A question that may share its base pass has the answer of the question alone."""
+    request = build_request(model, tokens, shared=shared, **question, **more)
+    choice = choose_method("incremental", request)
+    alone = ask(model, tokens, method="incremental", rounding="none", **question)
+    asked = answer(request, choice, rounding="none")
+    np.testing.assert_array_equal(asked.lower, alone.lower)
 
 
 def test_parts_of_one_question_share_a_base_pass(passes):
-    shared, model = SharedBase(), MODEL
-    other = build({"num_layers": 1, "mask": "future"})
-    tokens = [np.asarray(TOKENS), np.roll(TOKENS, 1)]
-
-    def assert_equal(model, tokens, query, positions):
-        question: dict[str, Any] = {"positions": positions, "query": query}
-        question |= {"method": "incremental", "rounding": "none"}
-        alone = ask(model, tokens, **question)
-        asked = ask_sharing(shared, model, tokens, **question)
-        np.testing.assert_array_equal(asked.lower, alone.lower)
-
+    shared, other = SharedBase(), build({"num_layers": 1, "mask": "future"})
+    turned = np.roll(TOKENS, 1)
     for positions in ([0, 1], [2, 3], [4]):
-        assert_equal(model, tokens[0].copy(), -1, positions)
+        assert_equal(shared, {"positions": positions}, tokens=TOKENS.copy())
     assert len(passes) == 3 + 1
     # What is asked about something else does not see it.
-    assert_equal(other, tokens[0], -1, [0])
-    assert_equal(other, tokens[1], -1, [0])
-    assert_equal(other, tokens[1], 1, [0])
+    assert_equal(shared, {"positions": [0]}, other)
+    assert_equal(shared, {"positions": [0]}, other, turned)
+    assert_equal(shared, {"positions": [0], "query": 1}, other, turned)
     assert len(passes) == 4 + 3 * 2
 
 
 def test_questions_about_the_same_many_rows_share_a_base_pass(passes):
     shared = SharedBase()
-
-    def assert_equal(symbols, at, query):
-        target = LogProbabilitySum(symbols, at)
-        question: dict[str, Any] = {"target": target, "method": "incremental"}
-        question |= {"rounding": "none"}
-        alone = ask(MODEL, TOKENS, **question)
-        asked = ask_sharing(shared, MODEL, TOKENS, query=query, **question)
-        np.testing.assert_array_equal(asked.lower, alone.lower)
-
     for symbols, query in [((0, 1), -1), ((0, 1), 0), ((2, 0), 1)]:
-        assert_equal(symbols, (0, 1), query)
+        question = {"target": LogProbabilitySum(symbols, (0, 1))}
+        assert_equal(shared, question, query=query)
     assert len(passes) == 3 + 1
     # Another row does not see it, nor does the query that is this row.
-    assert_equal((0,), (1,), -1)
-    last: dict[str, Any] = {"method": "incremental", "rounding": "none"}
-    np.testing.assert_array_equal(
-        ask_sharing(shared, MODEL, TOKENS, query=1, **last).lower,
-        ask(MODEL, TOKENS, query=1, **last).lower,
-    )
+    assert_equal(shared, {"target": LogProbabilitySum((0,), (1,))}, query=-1)
+    assert_equal(shared, {"query": 1})
     assert len(passes) == 4 + 2 * 2
 
 

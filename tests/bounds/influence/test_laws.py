@@ -80,30 +80,24 @@ def padded(request, monkeypatch):
     return request.param
 
 
-def assert_definition(case, method, padded, relative=0.0):
+# Methods, and how many features meet in their cases.
+TOGETHER = {"incremental": 2, "exhaustive": 1, "partial": 2}
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize(
+    ("method", "case"),
+    [(m, x) for m, k in TOGETHER.items() for x in cover(FACTORS, k, allowed)],
+    ids=lambda x: x if isinstance(x, str) else name(x),
+)
+def test_every_method_is_the_definition_where_features_meet(method, case, padded):
     model, expected, question = asked_of(case)
     pads = padded and case["temperature"] != "inverse_log"
     request = build_request(model, TOKENS, **question)
     assert bucket_length(request) == (16 if pads else None)
     result = compute_influence(model, TOKENS, method=method, **question)
-    assert_encloses(result, expected, relative)
+    assert_encloses(result, expected, RELATIVE if method == "incremental" else 0.0)
     assert result.ties is None or not result.ties.ambiguous
-
-
-@pytest.mark.parametrize("case", cover(FACTORS, 2, allowed), ids=name)
-def test_changes_are_those_of_the_definition_where_any_two_features_meet(case, padded):
-    assert_definition(case, "incremental", padded, RELATIVE)
-
-
-@pytest.mark.parametrize("case", cover(FACTORS, 1, allowed), ids=name)
-def test_exhaustive_is_the_definition_on_every_feature(case, padded):
-    assert_definition(case, "exhaustive", padded)
-
-
-@pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("case", cover(FACTORS, 2, allowed), ids=name)
-def test_partial_passes_are_the_definition_where_any_two_features_meet(case, padded):
-    assert_definition(case, "partial", padded)
 
 
 @pytest.mark.slow

@@ -15,13 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jax_models as jm
 from benchmarks.operations import Outline
 from bounds.influence import METHODS
 from bounds.influence.build import build_request
 from jax_models.model.transformer import forward
 from jax_models.run.compiler import REMEDY, SAFE_ROWS, is_affected
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 from tests.compiled import equations
 from tests.long_inputs import long_inputs
 
@@ -46,10 +45,8 @@ def long_products(program):
 
 
 def draw(width, **options):
-    shape = {"num_layers": 2, "num_heads": 1, "d_ff": 4, "vocab_size": 3}
-    plain = {"d_model": width, "position": None, "dtype": "float64"}
-    options = with_architecture(**{**shape, **plain, **options})
-    return jm.random_transformer(jax.random.key(1), **options)
+    shape = {"num_layers": 2, "vocab_size": 3, "d_model": width}
+    return small_model(1, **{**shape, "position": None, "dtype": "float64", **options})
 
 
 CASES = [

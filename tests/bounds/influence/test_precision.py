@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,20 +14,17 @@ from benchmarks.published_parity import bit_influence
 from bounds.influence import compute_influence
 from bounds.influence.build import build_request
 from jax_models.constructions import normalised_parity_transformer, parity_transformer
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 from tests.long_inputs import long_inputs
 from tests.written import written
 
-SMALL = {"num_heads": 2, "d_model": 4, "d_ff": 8, "vocab_size": 2}
 # A column may be e^200 times as heavy as another: 87 digits, and 50 to spare.
 DIGITS = 140
 
 
 def draw(num_layers, dtype="float64", **options) -> Any:
-    return jm.random_transformer(
-        jax.random.key(7),
-        **with_architecture(num_layers=num_layers, **{**SMALL, **options}, dtype=dtype),
-    )
+    shape = {"num_heads": 2, "d_ff": 8, "num_layers": num_layers, "dtype": dtype}
+    return small_model(7, **{**shape, **options})
 
 
 def exact_influences(model, tokens, pairs):

@@ -4,12 +4,10 @@ import ast
 import graphlib
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 import bounds
-import jax_models as jm
 from bounds.curves import measurement
 from bounds.curves.cells import curve_cells
 from bounds.curves.inputs import GivenInputs
@@ -19,15 +17,14 @@ from bounds.influence.build import build_request
 from bounds.influence.choice import METHOD_NAMES, choose_method
 from bounds.store.results import MemoryResults
 from bounds.store.sweep import finish_cells
+from tests.architecture import small_model
 
 ROOT = Path(bounds.__file__).parents[1]
 FOLDER = ROOT / "bounds" / "influence"
 
 
 def draw(**options):
-    shape = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 3}
-    shape = {**shape, "dtype": "float64", **options}
-    return jm.random_transformer(jax.random.key(0), **shape)
+    return small_model(vocab_size=3, dtype="float64", **options)
 
 
 def calls(source):

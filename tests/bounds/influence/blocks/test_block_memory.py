@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import bounds
-import jax_models as jm
 from benchmarks.operations import Outline
 from bounds import Run
 from bounds.influence import METHODS, SCREENS, InfluenceRequest
@@ -19,18 +18,15 @@ from bounds.influence.substitution import list_substitutions
 from bounds.influence.two_layers.block import product_block
 from bounds.influence.two_layers.choice import product_bytes
 from bounds.rounding.moved_inputs import RUNS
+from tests.architecture import small_model
 from tests.bounds.influence.expect import meet, refused
 
 N = 40
 
 
 def draw(**options):
-    options = {
-        **{"num_layers": 2, "num_heads": 2, "d_model": 16, "d_ff": 32},
-        **{"vocab_size": 2, "mask": "none", "dtype": "float64"},
-        **options,
-    }
-    return jm.random_transformer(jax.random.key(0), **options)
+    shape = {"num_layers": 2, "num_heads": 2, "d_model": 16, "d_ff": 32}
+    return small_model(**{**shape, "mask": "none", "dtype": "float64", **options})
 
 
 def draw_tokens(n=N):

@@ -30,8 +30,8 @@ from tests.bounds.influence.models import build
 N, EACH = 45, 5  # 44 positions: nine blocks of five on one device, two on eight
 
 
-def draw(num_layers, weighting="softmax"):
-    case = {"num_layers": num_layers, "weighting": weighting, "vocab_size": 2}
+def draw(num_layers, weighting="softmax", **case):
+    case |= {"num_layers": num_layers, "weighting": weighting, "vocab_size": 2}
     model = build(case, seed=3)
     return model, np.random.default_rng(4).integers(0, 2, N, dtype=np.int32)
 
@@ -41,9 +41,7 @@ def in_blocks_of_five(method):
 
     class OfFive(type(method)):
         def kernel(self, request):
-            made = super().kernel(request)
-            parts = [dataclasses.replace(part, batch=EACH) for part in made.parts]
-            return dataclasses.replace(made, parts=tuple(parts))
+            return super().kernel(request).in_blocks(EACH)
 
     return OfFive()
 
@@ -282,8 +280,7 @@ def test_where_one_process_is_killed_the_other_ends_and_both_resume(
 
 
 def pose(num_layers, include_query=False, **case):
-    model = build({"num_layers": num_layers, "vocab_size": 2, **case}, seed=3)
-    tokens = np.random.default_rng(4).integers(0, 2, 40, dtype=np.int32)
+    model, tokens = draw(num_layers, **case)
     return build_request(model, tokens, query=20, include_query=include_query)
 
 

@@ -262,69 +262,49 @@ def test_the_check_allows_half_of_the_digits_of_the_float_type(dtype):
         scan(off_by(2.0), TOKENS)
 
 
-SHAPES: dict[str, tuple[Any, str]] = {
-    "rank 3": (
-        lambda x: np.ones((len(x), N, 2, 2)),
-        r"shape \(12, 2, 2\) for one input",
-    ),
-    "rows": (lambda x: np.ones((len(x), N + 1, 2)), r"shape \(13, 2\) for one input"),
-    "batch": (lambda x: np.ones((len(x) + 1, 2)), r"\(33, 2\) for a batch of 32"),
-    "none": (lambda x: None, "expected real numbers|for a batch"),
-    "one": (lambda x: 1.0, r"shape \(\) for a batch of 32 inputs"),
-    "empty": (lambda x: np.ones((len(x), 0)), "not empty"),
-    "ragged": (
-        lambda x: [[0.0] * (1 + k % 2) for k in range(len(x))],
-        "no array of one",
-    ),
-    "complex": (lambda x: 1j * np.ones(len(x)), "array of complex128; expected real"),
-    "strings": (lambda x: np.full(len(x), "a"), "expected real numbers"),
-    "integers": (lambda x: np.full(len(x), 2**60), r"int64 beyond 2\^53"),
-    "infinite": (
-        lambda x: np.full(len(x), np.inf),
-        "input itself is not a finite number",
-    ),
-    "nan later": (
+# Results of functions on the host, and of traced ones.
+RESULTS: list[tuple[Any, str]] = [
+    (lambda x: np.ones((len(x), N, 2, 2)), r"shape \(12, 2, 2\) for one input"),
+    (lambda x: np.ones((len(x), N + 1, 2)), r"shape \(13, 2\) for one input"),
+    (lambda x: np.ones((len(x) + 1, 2)), r"\(33, 2\) for a batch of 32"),
+    (lambda x: None, "expected real numbers|for a batch"),
+    (lambda x: 1.0, r"shape \(\) for a batch of 32 inputs"),
+    (lambda x: np.ones((len(x), 0)), "not empty"),
+    (lambda x: [[0.0] * (1 + k % 2) for k in range(len(x))], "no array of one"),
+    (lambda x: 1j * np.ones(len(x)), "array of complex128; expected real"),
+    (lambda x: np.full(len(x), "a"), "expected real numbers"),
+    (lambda x: np.full(len(x), 2**60), r"int64 beyond 2\^53"),
+    (lambda x: np.full(len(x), np.inf), "input itself is not a finite number"),
+    (
         lambda x: np.where(x[:, 0] == TOKENS[0], 1.0, np.nan),
         "influence of position 0, symbol . is not a finite",
     ),
-}
+]
+TRACED: list[tuple[Any, str]] = [
+    (lambda p, x: (x, x), "returned a tuple; expected one array"),
+    (lambda p, x: None, "returned a NoneType"),
+    (lambda p, x: np.asarray(x), "traced arrays .*host=True"),
+    (lambda p, x: x if x[0] else -x, "traced arrays .*host=True"),
+]
 
 
-@pytest.mark.parametrize("case", SHAPES)
-def test_what_does_not_fit_gets_one_line(case):
-    apply, message = SHAPES[case]
-    with refused(message):
-        scan(host(apply), TOKENS)
+def following(batched):
+    """A function whose results have shapes that follow the input."""
 
-
-TRACED: dict[str, tuple[Any, str]] = {
-    "tuple": (lambda p, x: (x, x), "returned a tuple; expected one array"),
-    "none": (lambda p, x: None, "returned a NoneType"),
-    "numpy": (lambda p, x: np.asarray(x), "traced arrays .*host=True"),
-    "branch": (lambda p, x: x if x[0] else -x, "traced arrays .*host=True"),
-}
-
-
-@pytest.mark.parametrize("case", TRACED)
-def test_what_cannot_be_traced_or_is_no_array_gets_one_line(case):
-    apply, message = TRACED[case]
-    with refused(message):
-        scan(wrap(apply), TOKENS)
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_shapes_that_follow_the_input_are_refused(batched):
     def apply(tokens):
         size = 1 + tokens.flat[0]
         return np.ones((len(tokens), size)) if batched else np.ones(size)
 
-    with refused("array of shape"):
-        scan(host(apply, batched=batched, check=False), TOKENS)
+    return host(apply, batched=batched, check=False)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        *((lambda f=f: scan(host(f), TOKENS), message) for f, message in RESULTS),
+        *((lambda f=f: scan(wrap(f), TOKENS), message) for f, message in TRACED),
+        (lambda: scan(following(False), TOKENS), "array of shape"),
+        (lambda: scan(following(True), TOKENS), "array of shape"),
         (lambda: wrap("model"), "apply = 'model'; expected a function"),
         (lambda: wrap(batched=1), "batched = 1; expected True or False"),
         (lambda: wrap(vocab_size=0), "vocab_size = 0"),

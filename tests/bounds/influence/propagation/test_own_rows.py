@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,10 +10,10 @@ import pytest
 import jax_models as jm
 from bounds.influence.propagation import own_rows
 from bounds.influence.propagation.first_layer import prepare_first, replace_tokens
-from tests.architecture import with_architecture
+from tests.architecture import small_model
 
 N = 12
-SIZES = {"num_layers": 1, "num_heads": 2, "d_model": 8, "d_ff": 8, "vocab_size": 3}
+SIZES = {"num_heads": 2, "d_model": 8, "d_ff": 8, "vocab_size": 3}
 SETTINGS: dict[str, Any] = {
     "no mask": {},
     "future": {"mask": "future"},
@@ -31,8 +30,7 @@ SETTINGS: dict[str, Any] = {
 
 def draw(factor, **options):
     """A random model, the queries of its layer times a factor."""
-    given = {**SIZES, "dtype": "float64", **options}
-    model = jm.random_transformer(jax.random.key(3), **with_architecture(**given))
+    model = small_model(3, **{**SIZES, "dtype": "float64", **options})
     (layer,) = model.layers
     own: Any = layer.attention
     own = dataclasses.replace(
