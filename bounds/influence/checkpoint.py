@@ -6,10 +6,8 @@ The file is a NumPy archive (npz), replaced as a whole.
 """
 
 import dataclasses
-import functools
 import io
 import json
-import os
 import time
 import zipfile
 from collections.abc import Callable, Mapping
@@ -31,7 +29,7 @@ from jax_models.atomic import write_atomically
 from jax_models.model.pytree import in_bytes
 from jax_models.run.mesh import first_says
 
-FORMAT = "attention-bounds screen 5"
+FORMAT = "attention-bounds screen 6"
 SECONDS_BETWEEN_SAVES = 5.0
 
 
@@ -62,112 +60,81 @@ class ScreenProgress:
         """State before anything is screened or proposed."""
         # All arrays but the two ends, which begin at 0 and infinity.
         nothing = np.full((len(ARRAYS) - 2, count), np.nan)
-        estimate, error, move, value, value_move = nothing
-        ends = np.zeros(count), np.full(count, np.inf)
-        return cls(*ends, estimate, error, move, value, value_move)
+        return cls(np.zeros(count), np.full(count, np.inf), *nothing)
 
 
 ARRAYS = ("lower", "upper", "estimate", "error", "move", "value", "value_move")
-UNDER_WAY = ("step", "done", "spent", "subtracted")
 # What the contents of an archive that was damaged or written by others may raise.
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
-
-
-class Checkpoint:
-    """A file with the state of a screen or a proposal for one request."""
-
-    def __init__(
-        self, path: str | os.PathLike[str], request: InfluenceRequest, *rules: Any
-    ) -> None:
-        """Digests request and `rules`; raises if the folder of `path` is missing."""
-        self._path = Path(path)
-        if not self._path.parent.is_dir():
-            raise InputError(
-                f"checkpoint = {str(path)!r}: there is no folder {self._path.parent}; "
-                "create it, or name a file in another"
-            )
-        self._question, self._count = _digest(request, rules), len(request.pairs)
-        self._saved = time.monotonic()
-
-    def read(self) -> ScreenProgress | None:
-        """State in the file, or None; raises if unreadable or of another request."""
-        try:
-            content = self._content()
-            if content is None:
-                return None
-            # A pickle in a file that others wrote could run code.
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                about = json.loads(str(file["about"]))
-                same = (about["format"], about["question"]) == (FORMAT, self._question)
-                # One of another version may hold other arrays.
-                state = self._state(file, about) if same else None
-        except (OSError, EOFError, zipfile.BadZipFile, *_MALFORMED) as error:
-            raise InputError(
-                f"{self._path} is no readable checkpoint ({error}); delete it, or name "
-                "another file"
-            ) from error
-        if state is None:
-            raise InputError(
-                f"{self._path} is the checkpoint of another question: another model, "
-                "input, query, set of substitutions, rounding, or version; name another "
-                "file, or delete it"
-            )
-        return state
-
-    def _state(self, file: Any, about: Any) -> ScreenProgress:
-        """State from an archive and its parsed entry `about`; raises on wrong shapes."""
-        known = {name: file[name] for name in ARRAYS}
-        if any(x.shape != (self._count,) for x in known.values()):
-            raise ValueError(f"its arrays are not of {self._count} substitutions")
-        chosen = file["chosen"] if about["begun"] else None
-        levels = [Level(**level) for level in about["levels"]]
-        under_way = {name: about[name] for name in UNDER_WAY}
-        return ScreenProgress(**known, **under_way, chosen=chosen, levels=levels)
-
-    def _content(self) -> bytes | None:
-        """Bytes of process 0's file, in every process; None where there is none."""
-        told = b""
-        if jax.process_index() == 0 and self._path.exists():
-            # The prefix tells an empty file from none.
-            told = b"file" + read_file("checkpoint", self._path, INPUT_BYTES)
-        told = first_says(told)
-        return told.removeprefix(b"file") if told else None
-
-    def save(self, state: ScreenProgress, *, at_once: bool = False) -> None:
-        """Writes a state in process 0, if the last write is some seconds ago or `at_once`."""
-        if jax.process_index():
-            return
-        if not at_once and time.monotonic() - self._saved < SECONDS_BETWEEN_SAVES:
-            return
-        about = {
-            "format": FORMAT,
-            "question": self._question,
-            "begun": state.chosen is not None,
-            "levels": [dataclasses.asdict(level) for level in state.levels],
-        }
-        about |= {name: getattr(state, name) for name in UNDER_WAY}
-        chosen = np.zeros(0, np.int64) if state.chosen is None else state.chosen
-        content = io.BytesIO()
-        np.savez(
-            content,
-            about=np.asarray(json.dumps(about)),
-            chosen=chosen,
-            **{name: getattr(state, name) for name in ARRAYS},
-        )
-        write_atomically(self._path, content.getvalue())
-        self._saved = time.monotonic()
 
 
 def open_progress(
     request: InfluenceRequest, run: Run, *rules: Any
 ) -> tuple[ScreenProgress, Callable[..., None]]:
-    """State in the checkpoint of a run, or nothing, and a function that saves it."""
-    nothing = ScreenProgress.nothing(len(request.pairs))
+    """State in the checkpoint of a run, or nothing, and a function that saves it.
+
+    The file is unreadable or of another request or rules: an `InputError`. The function
+    writes in process 0, if the last write is some seconds ago or with `at_once=True`.
+    """
+    count = len(request.pairs)
     if run.checkpoint is None:
-        return nothing, lambda **options: None
-    file = Checkpoint(run.checkpoint, request, *rules, __version__)
-    state = file.read() or nothing
-    return state, functools.partial(file.save, state)
+        return ScreenProgress.nothing(count), lambda **options: None
+    path = Path(run.checkpoint)
+    if not path.parent.is_dir():
+        raise InputError(
+            f"checkpoint = {str(run.checkpoint)!r}: there is no folder {path.parent}; "
+            "create it, or name a file in another"
+        )
+    question = _digest(request, (*rules, __version__))
+    state = _read(path, question, count)
+    saved = time.monotonic()
+
+    def save(*, at_once: bool = False) -> None:
+        nonlocal saved
+        recent = time.monotonic() - saved < SECONDS_BETWEEN_SAVES
+        if jax.process_index() or (recent and not at_once):
+            return
+        arrays = {k: v for k, v in vars(state).items() if isinstance(v, np.ndarray)}
+        about = {k: v for k, v in vars(state).items() if k not in arrays}
+        about |= {"format": FORMAT, "question": question}
+        text = json.dumps(about, default=dataclasses.asdict)
+        content = io.BytesIO()
+        np.savez(content, about=np.asarray(text), **arrays)
+        write_atomically(path, content.getvalue())
+        saved = time.monotonic()
+
+    return state, save
+
+
+def _read(path: Path, question: str, count: int) -> ScreenProgress:
+    """State in a file, of no influences if there is none; raises if of another question."""
+    try:
+        content = b""
+        if jax.process_index() == 0 and path.exists():
+            # The prefix tells an empty file from none.
+            content = b"file" + read_file("checkpoint", path, INPUT_BYTES)
+        content = first_says(content)
+        if not content:
+            return ScreenProgress.nothing(count)
+        # A pickle in a file that others wrote could run code.
+        archive = io.BytesIO(content.removeprefix(b"file"))
+        with np.load(archive, allow_pickle=False) as file:
+            about = json.loads(str(file["about"]))
+            if (about.pop("format"), about.pop("question")) == (FORMAT, question):
+                levels = [Level(**level) for level in about.pop("levels")]
+                arrays = {name: file[name] for name in file if name != "about"}
+                if any(arrays[name].shape != (count,) for name in ARRAYS):
+                    raise ValueError(f"its arrays are not of {count} substitutions")
+                return ScreenProgress(**{**about, **arrays, "levels": levels})
+    except (OSError, EOFError, zipfile.BadZipFile, *_MALFORMED) as error:
+        raise InputError(
+            f"{path} is no readable checkpoint ({error}); delete it, or name another file"
+        ) from error
+    # One of another version may hold other arrays.
+    raise InputError(
+        f"{path} is the checkpoint of another question: another model, input, query, set of "
+        "substitutions, rounding, or version; name another file, or delete it"
+    )
 
 
 def checkpoint_name(
