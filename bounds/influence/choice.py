@@ -12,7 +12,7 @@ import jax
 
 from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.method import Method, Screen, Way, refusal
-from bounds.influence.methods.bucket import InBuckets, bucket_length
+from bounds.influence.methods.bucket import padded_request
 from bounds.influence.methods.exhaustive import EXHAUSTIVE
 from bounds.influence.methods.incremental import INCREMENTAL, Incremental
 from bounds.influence.methods.lumped import LUMPED
@@ -58,14 +58,13 @@ class Choice:
 def choose_method(
     method: Way | str, request: InfluenceRequest, keep: Keep = "pairs"
 ) -> Choice:
-    """Choice for a request; the method pads the input where that saves compiling."""
+    """Choice for a request; sizes are those of the padded input where it is padded."""
     among = _ALL if request.layout is None else _OF_TABLES
     choice = _choose(method, request, among, keep)
-    if not choice.way.by_length or bucket_length(request) is None:
+    asked = padded_request(request) if choice.way.by_length else request
+    if asked is request:
         return choice
-    assert isinstance(choice.way, Method)
-    way = InBuckets(choice.way)
-    return dataclasses.replace(choice, way=way, sizes=_sizes(way, request))
+    return dataclasses.replace(choice, sizes=_sizes(choice.way, asked))
 
 
 def _choose(

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from bounds.influence.choice import Choice
 from bounds.influence.method import Done, Method, Progress, Run, Screen
+from bounds.influence.methods.bucket import blocks_in_bucket
 from bounds.influence.methods.function_blocks import (
     evaluation_radii,
     function_base,
@@ -125,29 +126,25 @@ def run_tables(
         if layout.reduction.by_cell:
             values, _, seen = _fill(moved, way, 0, report)
         else:
-            met = [NO_READINGS]
-            pieces = functools.partial(_pieces, layout, moved, way, report, met)
-            values, seen = layout.reduction.make(layout, pieces), met[0]
+            values, seen = _reduce(moved, layout, way, report)
         found.append(values)
         last = seen if run == 0 else last
     return found, last
 
 
-def _pieces(
-    layout: Layout,
-    request: InfluenceRequest,
-    way: Method,
-    progress: Progress,
-    met: list[Readings],
-) -> Iterator[Any]:
-    """Readings by position; sets `met[0]` to the last block."""
+def _reduce(
+    request: InfluenceRequest, layout: Layout, way: Method, progress: Progress
+) -> tuple[np.ndarray, Readings]:
+    """Values of a reduction over all substitutions, and the last block."""
+    last = NO_READINGS
 
     def values() -> Iterator[np.ndarray]:
-        for _, block in _blocks(request, way, 0, progress):
-            met[0] = block
-            yield block.values
+        nonlocal last
+        for _, last in _blocks(request, way, 0, progress):
+            yield last.values
 
-    return layout.pieces(values())
+    made = layout.reduction.make(layout, lambda: layout.pieces(values()))
+    return made, last
 
 
 def compare(
@@ -171,7 +168,8 @@ def _blocks(
     layout, done, largest, farthest_at = request.layout, 0, -np.inf, 0
     if not len(request.pairs):
         return
-    for block in read_blocks(request, way.blocks, runs):
+    blocks = functools.partial(blocks_in_bucket, way)
+    for block in read_blocks(request, blocks, runs):
         these = slice(done, done + len(block.values))
         done = these.stop
         sizes = np.abs(block.values).reshape(len(block.values), -1).max(axis=1)
@@ -262,23 +260,17 @@ def _stated(
     radii = np.full(values.shape, np.nan)
     if made.own_axes or made.square:
         return radii  # no radius is known of a function of many cells
-    each = np.where(cells >= 0, evaluation_radii(request)[cells], np.nan)
-    if made.by_cell:
-        there, rows = each, 2
-    else:
-        there, rows = np.full(len(cells), np.nan), 1
-        some = (cells >= 0).any(axis=1)
+    there = np.ma.masked_array(evaluation_radii(request)[cells], cells < 0)
+    if not made.by_cell:
         # A maximum is off by at most the largest radius of its cells, a mean by their mean.
-        over = np.nanmax if made is NAMED["max"] else np.nanmean
-        there[some] = over(each[some], axis=1)
-    radii[:] = there.reshape(there.shape + (1,) * (values.ndim - rows))
+        largest = made is NAMED["max"]
+        there = there.max(axis=1) if largest else there.mean(axis=1)
+    rows = there.ndim
+    radii[:] = there.filled(np.nan).reshape(there.shape + (1,) * (values.ndim - rows))
     radii += norm_rounding(np.abs(values), layout.width)
     if layout.zeroes_diagonal:
-        # `diagonal` is indexed by position and row, so rows go next to positions for a
-        # moment.
-        radii = np.moveaxis(radii, rows, 1)
-        radii[layout.diagonal] = 0
-        radii = np.moveaxis(radii, 1, rows)
+        # `diagonal` is indexed by position and row.
+        np.moveaxis(radii, rows, 1)[layout.diagonal] = 0
     return radii
 
 

@@ -15,8 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.influence.blocks.block_memory import BlockSizes
-from bounds.influence.blocks.kernel import Kernel
 from bounds.influence.method import Method
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
@@ -117,41 +115,10 @@ def _room(request: InfluenceRequest, length: int) -> int:
     return (places + length - n) * -(-count // places)
 
 
-@dataclasses.dataclass(frozen=True)
-class InBuckets(Method):
-    """A method that computes requests by another method, `way`, on padded inputs."""
-
-    way: Method
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name of the method."""
-        return self.way.name
-
-    @property
-    def subtracts(self) -> bool:  # type: ignore[override]
-        """True where the method subtracts outputs."""
-        return self.way.subtracts
-
-    def refuse(self, request: InfluenceRequest) -> str | None:
-        """Reason why the wrapped method refuses the request, or None."""
-        return self.way.refuse(request)
-
-    def cost(self, request: InfluenceRequest) -> float:
-        """Cost by the wrapped method of the input without padding, in forward passes."""
-        return self.way.cost(request)
-
-    def kernel(self, request: InfluenceRequest) -> Kernel | None:
-        """Kernel of the padded input."""
-        return self.way.kernel(padded_request(request))
-
-    def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
-        """Sizes of the blocks of the padded input."""
-        return self.way.sizes(padded_request(request))
-
-    def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
-        """Changes of the target under all substitutions, without rows of the padding."""
-        # A target that joins many rows has one result.
-        watched = request.rows_each
-        for block in self.way.blocks(padded_request(request)):
-            yield dataclasses.replace(block, changes=block.changes[:, :watched])
+def blocks_in_bucket(way: Method, request: InfluenceRequest) -> Iterator[Block]:
+    """Yields the changes of the target by a method, on the padded input where that serves."""
+    asked = padded_request(request) if way.by_length else request
+    # Without rows of the padding; a target that joins many rows has one result.
+    watched = request.rows_each
+    for block in way.blocks(asked):
+        yield dataclasses.replace(block, changes=block.changes[:, :watched])

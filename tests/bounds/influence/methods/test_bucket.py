@@ -12,7 +12,6 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds.influence import choice
 from bounds.influence.build import TableOptions, build_request
 from bounds.influence.methods import bucket
 from bounds.influence.methods.bucket import LENGTHS, bucket_length
@@ -38,7 +37,7 @@ def unpadded(monkeypatch):
 
     def ask(function, *given, **options):
         with monkeypatch.context() as patch:
-            patch.setattr(choice, "bucket_length", lambda _: None)
+            patch.setattr(bucket, "bucket_length", lambda _: None)
             return function(*given, **options)
 
     return ask
