@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
-from bounds.influence.blocks.kernel import run_kernel
+from bounds.influence.blocks.kernel import Kernel, run_kernel
 from bounds.influence.checkpoint import ScreenProgress, open_progress
 from bounds.influence.method import Method, Run
 from bounds.influence.moved import (
@@ -73,14 +73,9 @@ class Decider:
         assert whole is not None
         if self.batch is not None:
             whole = whole.in_blocks(self.batch)
-
-        def blocks(request: InfluenceRequest) -> Iterator[Block]:
-            kernel = self.way.kernel(request)
-            assert kernel is not None
-            # Blocks of the size of a run of all: a value of one program is then that of
-            # that run to the bit.
-            return run_kernel(kernel.sized_as(whole), request)
-
+        # Blocks of the size of a run of all: a value of one program is then that of that
+        # run to the bit.
+        blocks = _run_changed(self.way, lambda kernel: kernel.sized_as(whole))
         some = request.only(chosen)
         some = dataclasses.replace(some, mesh=None) if self.alone else some
         for found in read_blocks(some, blocks, self.runs):
@@ -125,10 +120,7 @@ class Proposals:
         self, request: InfluenceRequest, way: Method
     ) -> tuple[Float[np.ndarray, "substitutions"], Float[np.ndarray, "substitutions"]]:
         """Lower and upper ends of the decided values; NaN where no value is decided."""
-        value, move = self.known.value, self.known.value_move
-        asked = request, value, move, magnitude_of(request, way)
-        radius = radii_of(*asked, subtracted=way.subtracts)
-        return np.maximum(value - radius, 0), value + radius
+        return ends_by(request, way, self.known.value, self.known.value_move)
 
     def enclosed(
         self,
@@ -144,6 +136,18 @@ class Proposals:
         return Enclosures(*found, *ends, left, error=error)
 
 
+def ends_by(
+    request: InfluenceRequest,
+    way: Method,
+    value: Float[np.ndarray, "substitutions"],
+    move: Float[np.ndarray, "substitutions"],
+) -> tuple[Float[np.ndarray, "substitutions"], Float[np.ndarray, "substitutions"]]:
+    """Lower and upper ends of influences by a method; NaN where none is known."""
+    asked = request, value, move, magnitude_of(request, way)
+    radius = radii_of(*asked, subtracted=way.subtracts)
+    return np.maximum(value - radius, 0), value + radius
+
+
 def remaining_blocks(
     done: int,  # whole blocks
     request: InfluenceRequest,
@@ -153,13 +157,21 @@ def remaining_blocks(
     """Values and moves after the first `done` substitutions; embeddings move too."""
     if done == len(request.pairs):
         return iter(())
+    blocks = _run_changed(way, lambda kernel: kernel.skip(done))
+    return read_blocks(request, blocks, runs, done, _moved_with_embeddings)
+
+
+def _run_changed(
+    way: Method, change: Callable[[Kernel], Kernel]
+) -> Callable[[InfluenceRequest], Iterator[Block]]:
+    """Function that runs a method's kernel after a change of its blocks."""
 
     def blocks(request: InfluenceRequest) -> Iterator[Block]:
         kernel = way.kernel(request)
         assert kernel is not None
-        return run_kernel(kernel.skip(done), request)
+        return run_kernel(change(kernel), request)
 
-    return read_blocks(request, blocks, runs, done, _moved_with_embeddings)
+    return blocks
 
 
 def _moved_with_embeddings(request: InfluenceRequest, run: int) -> InfluenceRequest:

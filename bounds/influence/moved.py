@@ -165,7 +165,6 @@ def _zero_unreached(
     if not isinstance(request.model, Transformer):
         return values, np.where(moves == 0, LEAST, moves)
     reached = request.reached(these)
-    reached = reached[:, 0] if request.reading is None else reached
     reached = reached.reshape(reached.shape + (1,) * (values.ndim - reached.ndim))
     still = ~reached & np.isfinite(values)
     values, moves = np.where(still, 0.0, values), np.where(still, 0.0, moves)

@@ -126,8 +126,11 @@ class InfluenceRequest:
 
     def reached(
         self, these: slice = slice(None)
-    ) -> Bool[np.ndarray, "substitutions watched"]:
-        """True where a substitution may move a watched row, or a target of many rows."""
+    ) -> Bool[np.ndarray, "substitutions *watched"]:
+        """True where a substitution may move a watched row, or a target of many rows.
+
+        A request without a reading is of one row, or one target, which has no axis.
+        """
         where = self.position[these], self.symbol[these]
         joint = self.target_value.is_joint
         if self.deletes:
@@ -138,8 +141,9 @@ class InfluenceRequest:
             return np.ones((len(moves), 1), bool) if joint else moves
         rows = None if self.own else self.rows
         moves = reached(self.model, self.tokens, rows, *where)
-        # A target of several rows can move where any of them can.
-        return np.asarray(moves.any(axis=1, keepdims=True) if joint else moves)
+        if joint:  # it can move where any of its rows can
+            moves = moves.any(axis=1, keepdims=True)
+        return moves[:, 0] if self.reading is None else moves
 
     @functools.cached_property
     # The cached value goes to `__dict__`, which a frozen dataclass allows.

@@ -11,7 +11,7 @@ import dataclasses
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from bounds.influence.decide import Proposals, remaining_blocks
 from bounds.influence.inputs.shared_base import SharedBase
@@ -33,17 +33,14 @@ def measure_error(request: InfluenceRequest) -> MeasuredError | None:
     if not len(request.pairs):
         return None
     chosen = sample_of(len(request.pairs))
-    pairs = dataclasses.replace(
-        request.pairs, position=request.position[chosen], symbol=request.symbol[chosen]
-    )
-    request = dataclasses.replace(request, pairs=pairs)
+    request = dataclasses.replace(request, pairs=request.pairs.only(chosen))
     # The model's float type where JAX has 64-bit floats switched off.
     dtype = "float64" if jax.config.read("jax_enable_x64") else request.model.dtype.name
     model = with_dtype(request.model, dtype)
     shared = request.shared if model is request.model else SharedBase()
     exactly = dataclasses.replace(request, model=model, shared=shared, precision=None)
     estimates, values = (found_by(INCREMENTAL, x) for x in (request, exactly))
-    moved = what_moved(request)
+    moved = request.reached()
     moved = moved.reshape(moved.shape + (1,) * (values.ndim - moved.ndim))
     moved = np.broadcast_to(moved, values.shape)
     errors = relative_errors(estimates[moved], values[moved])
@@ -81,14 +78,6 @@ def summarised(
     return MeasuredError(substitutions, errors.size, median, high, most, reference)
 
 
-def what_moved(
-    request: InfluenceRequest,
-) -> Bool[np.ndarray, "substitutions"] | Bool[np.ndarray, "substitutions rows"]:
-    """Mask of the results that a substitution may change: the watched row, or each row."""
-    reached = request.reached()
-    return reached[:, 0] if request.reading is None else reached
-
-
 # Assumed bound on an estimate's error, in largest measured errors. Were errors normal, the
 # largest of 32 would be above 1.5 deviations with probability 0.99, and six deviations would
 # be passed by one of 10^6 others with probability 0.002. That they are is a model: rounded
@@ -116,7 +105,7 @@ def decide_ranked(
     assert kernel is not None
     batch = kernel.parts[0].batch * count_devices(request.mesh)
     # What has no estimate may be anything: it is decided, and measures nothing.
-    measures = what_moved(request).ravel() & np.isfinite(estimate)
+    measures = request.reached().ravel() & np.isfinite(estimate)
     order = np.argsort(-estimate, kind="stable")
 
     def measured() -> tuple[np.ndarray, np.ndarray]:

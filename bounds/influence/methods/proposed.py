@@ -13,11 +13,10 @@ import numpy as np
 from jaxtyping import Int
 
 from bounds.influence.blocks.block_memory import BlockSizes
-from bounds.influence.decide import Proposals, remaining_blocks
+from bounds.influence.decide import Proposals, ends_by, remaining_blocks
 from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Done, Method, Run, Screen
 from bounds.influence.methods.incremental import INCREMENTAL, Incremental
-from bounds.influence.moved import magnitude_of, radii_of
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures
 from bounds.rounding.moved_inputs import RUNS
@@ -79,7 +78,20 @@ class Proposed(Screen):
 
     def refuse(self, request: InfluenceRequest) -> str | None:
         """Reason why `precision` cannot propose the maximum of a request, or None."""
-        return unsupported_proposal(request, self.way, self.precision)
+        model = request.model
+        if not isinstance(model, Transformer):
+            return f"a function that is not ours has no {self.precision} form"
+        if model.dtype != np.float64:
+            return f"the model is {model.dtype.name}, and float64 is to decide"
+        if model.is_hard:
+            return (
+                f"hard attention's winners in {self.precision} may be others than in "
+                "float64"
+            )
+        if not self.way.in_blocks:
+            return f"method {self.name!r} does not compute some substitutions alone"
+        # Half precision carries changes, whatever decides.
+        return INCREMENTAL.refuse(request) if self.ranks else None
 
     def cost(self, request: InfluenceRequest) -> float:
         """Cost in forward passes by the method that computes."""
@@ -98,23 +110,6 @@ class Proposed(Screen):
         return decide_proposed(request, self.way, run)
 
 
-def unsupported_proposal(
-    request: InfluenceRequest, way: Method, precision: str
-) -> str | None:
-    """Reason why `precision` cannot propose the maximum of a request, or None."""
-    model = request.model
-    if not isinstance(model, Transformer):
-        return f"a function that is not ours has no {precision} form"
-    if model.dtype != np.float64:
-        return f"the model is {model.dtype.name}, and float64 is to decide"
-    if model.is_hard:
-        return f"hard attention's winners in {precision} may be others than in float64"
-    if not way.in_blocks:
-        return f"method {way.name!r} does not compute some substitutions alone"
-    # Half precision carries changes, whatever decides.
-    return None if precision == "float32" else INCREMENTAL.refuse(request)
-
-
 def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosures:
     """Enclosures of all influences; possible maxima are decided in float64."""
     proposals = Proposals(request, run, "float32", way.name, way.sizes(request))
@@ -123,12 +118,10 @@ def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosu
     count = len(request.pairs)
     for block in remaining_blocks(known.done, low, way, RUNS):
         proposals.add(block)
-    asked = low, known.estimate, known.move, magnitude_of(low, way)
-    radius = radii_of(*asked, subtracted=way.subtracts)
+    lower, upper = ends_by(low, way, known.estimate, known.move)
     # What float32 has no number for may be anything.
-    lost = ~np.isfinite(known.estimate + radius)
-    lower = np.where(lost, 0.0, np.maximum(known.estimate - radius, 0))
-    upper = np.where(lost, np.inf, known.estimate + radius)
+    lost = ~np.isfinite(upper)
+    lower, upper = np.where(lost, 0.0, lower), np.where(lost, np.inf, upper)
 
     def enclosed() -> tuple[np.ndarray, np.ndarray]:
         decided = ~np.isnan(known.value)

@@ -12,7 +12,6 @@ import pytest
 
 from bounds import device_mesh
 from bounds.influence import TargetFunction, checkpoint, compute_influence, decide
-from bounds.influence.methods import proposed
 from bounds.influence.moved import moved_request
 from jax_models.model.reweight import with_dtype
 from tests.bounds.influence.asking import as_values, on_host
@@ -84,8 +83,7 @@ def test_where_float32_names_another_symbol_float64_decides(monkeypatch):
         assert 8 < found.decided < plain.substitutions
         with monkeypatch.context() as patched:
             # Without radii what float32 takes for the largest is all that is decided.
-            for module in (proposed, decide):
-                patched.setattr(module, "radii_of", lambda _, x, *rest, **more: 0 * x)
+            patched.setattr(decide, "radii_of", lambda _, x, *rest, **more: 0 * x)
             alone = ask(model, ZEROS, **BLOCKS, propose="float32")
             missed += alone.symbol != plain.symbol
     assert missed, "no case tells"
