@@ -88,13 +88,6 @@ def is_batch(tokens: Any) -> bool:
     return getattr(tokens, "ndim", None) == 2
 
 
-# Tables of a result; None where they are not kept.
-TABLES = (
-    *("lower", "upper", "enclosed"),
-    *("position_lower", "position_upper", "position_symbol", "position_enclosed"),
-)
-
-
 def answer(
     request: InfluenceRequest,
     method: Way | str | Choice = "auto",
@@ -151,9 +144,8 @@ def settle(
     lower, upper, enclosed = ends_of(request, choice.way, found, rounding)
     known = rounding != "none" and _is_known(request, found.values, enclosed)
     error = found.error if isinstance(found, Enclosures) else None
-    reason = choice.reason
+    reason, count = choice.reason, len(request.pairs)
     if found.again:
-        count = len(request.pairs)
         reason += (
             f"; products of matrices left {found.again} of {count} changes to vectors"
         )
@@ -163,7 +155,7 @@ def settle(
         "method": choice.way.name,
         "reason": reason,
         "rounding": rounding,
-        "substitutions": len(request.pairs),
+        "substitutions": count,
         "ties": met,
         "hypotheses": hypotheses if error is None else (*hypotheses, RANKED),
         "measured_error": error,
@@ -217,18 +209,18 @@ def _influence(
     kind: Kind = kind_of(*largest)
     if isinstance(choice.way, Screened) and left:
         kind = "enclosure"
-    tables: dict[str, Any] = dict.fromkeys(TABLES)
+    tables: dict[str, Any] = {}
     if keep == "pairs":
-        tables |= tabulate(pairs, *ends)
+        dense = map(pairs.scatter, ends)
+        tables = dict(zip(("lower", "upper", "enclosed"), dense, strict=True))
     if keep != "max":
         # A screen evaluates few substitutions, so its symbols are those of the largest upper
         # ends.
         tables |= by_position(pairs, upper if is_enclosed else values, *ends)
     position, symbol = (None, None) if best is None else pairs[best]
-    stated = {"kind": kind, **stated}
     return Influence(
         **tables,
-        **stated,
+        **({"kind": kind} | stated),
         max=largest[0],
         max_lower=largest[1],
         max_upper=largest[2],
@@ -244,21 +236,6 @@ def _influence(
     )
 
 
-def tabulate(
-    pairs: Substitutions,
-    lower: Float[np.ndarray, "substitutions"],
-    upper: Float[np.ndarray, "substitutions"],
-    enclosed: Bool[np.ndarray, "substitutions"],
-) -> dict[str, np.ndarray]:
-    """Tables [length, vocab_size] by field; NaN or False where no substitution is."""
-    known = pairs.scatter(enclosed) == 1
-    return {
-        "lower": pairs.scatter(lower),
-        "upper": pairs.scatter(upper),
-        "enclosed": known,
-    }
-
-
 def by_position(
     pairs: Substitutions,
     value: Float[np.ndarray, "substitutions"],
@@ -272,23 +249,21 @@ def by_position(
     # -1 where there is none, and `position_enclosed` is that of this symbol.
     # Where a position's run of substitutions begins.
     first = np.flatnonzero(np.diff(pairs.position, prepend=-1))
-    at, count = pairs.position[first], pairs.length
-    tables = {
-        "position_lower": np.full(count, np.nan),
-        "position_upper": np.full(count, np.nan),
-        "position_symbol": np.full(count, -1),
-        "position_enclosed": np.zeros(count, bool),
-    }
-    if not first.size:
-        return tables
-    tables["position_lower"][at] = np.maximum.reduceat(lower, first)
-    tables["position_upper"][at] = np.maximum.reduceat(upper, first)
     runs = np.diff(first, append=value.size)
-    is_top = value == np.repeat(np.maximum.reduceat(value, first), runs)
-    where = np.flatnonzero(is_top)[::-1]  # the first of equals is written last
-    tables["position_symbol"][pairs.position[where]] = pairs.symbol[where]
-    tables["position_enclosed"][pairs.position[where]] = enclosed[where]
-    return tables
+    top = np.flatnonzero(value == np.repeat(np.maximum.reduceat(value, first), runs))
+    top = top[np.diff(pairs.position[top], prepend=-1) != 0]  # the first of equals
+
+    def table(missing: Any, at: np.ndarray, found: np.ndarray) -> np.ndarray:
+        made = np.full(pairs.length, missing)
+        made[pairs.position[at]] = found
+        return made
+
+    return {
+        "position_lower": table(np.nan, first, np.maximum.reduceat(lower, first)),
+        "position_upper": table(np.nan, first, np.maximum.reduceat(upper, first)),
+        "position_symbol": table(-1, top, pairs.symbol[top]),
+        "position_enclosed": table(False, top, enclosed[top]),
+    }
 
 
 def scan_of(

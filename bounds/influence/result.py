@@ -19,10 +19,11 @@ from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.numbers.kind import Kind, OfKind
 from bounds.numbers.notation import enclosure_label
 from jax_models import TieError, TieReport
+from jax_models.model.pytree import pytree
 from jax_models.run.evaluate import AmbiguousTieWarning, TieRule, describe_tie
 
 
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Ties:
     """Closest decisions of hard attention, over the input and all changed inputs."""
 
@@ -38,8 +39,8 @@ class Ties:
         return Ties(math.inf, 0.0, False, 0, (0.0, 0.0))
 
     @staticmethod
-    def of(report: TieReport) -> "Ties":
-        """Host copy of a traced report."""
+    def of(report: "TieReport | Ties") -> "Ties":
+        """Host copy of a report whose entries are arrays."""
         high, low = (float(x) for x in report.scores)
         return Ties(
             float(report.gap),
@@ -219,7 +220,7 @@ class Answer(OfKind):
         assert self.measured_error is None or self.kind == "estimated"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Influence(Answer):
     """Result of `compute_influence`: ends of every substitution's influence, and the largest.
 
@@ -236,14 +237,16 @@ class Influence(Answer):
     where only the maximum was.
     """
 
-    lower: Float[np.ndarray, "tokens vocab"] | None  # NaN where nothing is substituted
-    upper: Float[np.ndarray, "tokens vocab"] | None
+    # NaN where nothing is substituted
+    lower: Float[np.ndarray, "tokens vocab"] | None = None
+    upper: Float[np.ndarray, "tokens vocab"] | None = None
     # maxima over symbols, NaN for none
-    position_lower: Float[np.ndarray, "tokens"] | None
-    position_upper: Float[np.ndarray, "tokens"] | None
-    position_symbol: Int[np.ndarray, "tokens"] | None  # maximises; -1 for none
-    enclosed: Bool[np.ndarray, "tokens vocab"] | None  # where ends enclose
-    position_enclosed: Bool[np.ndarray, "tokens"] | None  # for `position_symbol`
+    position_lower: Float[np.ndarray, "tokens"] | None = None
+    position_upper: Float[np.ndarray, "tokens"] | None = None
+    position_symbol: Int[np.ndarray, "tokens"] | None = None  # maximises; -1 for none
+    enclosed: Bool[np.ndarray, "tokens vocab"] | None = None  # where ends enclose
+    # for `position_symbol`
+    position_enclosed: Bool[np.ndarray, "tokens"] | None = None
     max: float  # the maximum of the computed values, 0 where nothing is substituted
     max_lower: float
     max_upper: float

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Int, Shaped
 
 from bounds.influence.inputs.classes import equal_rows
 from bounds.readings import unsupported_padding
@@ -99,9 +99,10 @@ class Substitutions:
 
     def scatter(
         self, values: Shaped[np.ndarray, "substitutions"]
-    ) -> Float[np.ndarray, "tokens vocab"]:
-        """Values as a table, NaN where nothing is substituted."""
-        table = np.full((self.length, self.vocab_size), np.nan)
+    ) -> Shaped[np.ndarray, "tokens vocab"]:
+        """Values as a table, NaN or False where nothing is substituted."""
+        missing = False if values.dtype == bool else np.nan
+        table = np.full((self.length, self.vocab_size), missing)
         table[self.position, self.symbol] = values
         return table
 
