@@ -142,11 +142,10 @@ def test_an_accelerator_multiplies_numbers_of_the_type_and_sums_in_float32(name)
 
     traced = jax.jit(rounded).trace(one, two)
     kind = {"bfloat16": "bf16", "float16": "f16"}[name]
-    products = [
-        line
-        for line in traced.lower(lowering_platforms=("cuda",)).as_text().splitlines()
-        if "dot_general" in line
-    ]
+    lines = traced.lower(lowering_platforms=("cuda",)).as_text().splitlines()
+    # One more, of one term each, is of the powers of two that rows were divided by.
+    *products, scales = [line for line in lines if "dot_general" in line]
+    assert "x1xf32>" in scales
     assert len(products) == PRECISIONS[name].fixed
     for line in products:
         before, after = line.split(" : ")[1].split("->")
