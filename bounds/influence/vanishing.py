@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.substitution import reaching
+from bounds.rounding.moved_inputs import move_apart
 from jax_models import InputError, Transformer
 from jax_models.model.layer import Layer
 from jax_models.model.rows import Norm, Step
@@ -38,7 +39,9 @@ def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
         return
     if request.deletes:  # rows of shorter inputs are not looked at
         at = ()
-    both, told = (model, _move_parameters(model)), "with symbol {} put in, the "
+    # Each float by its epsilon: a model is refused in every run or in none.
+    moved = move_apart(model, 1, lambda unit: 2 * unit)
+    both, told = (model, moved), "with symbol {} put in, the "
     for one in at:
         changed = np.array(tokens)
         changed[pairs.position[one]] = pairs.symbol[one]
@@ -127,20 +130,6 @@ def _vanished(
 
 def _divides(operation: Any) -> TypeGuard[Norm]:
     return isinstance(operation, Norm) and operation.epsilon == 0
-
-
-def _move_parameters(model: Transformer) -> Transformer:
-    """Model with floats up or down by a relative epsilon each, by seeded draws."""
-    # A fixed seed, so that a model is refused in every run or in none.
-    draw = np.random.default_rng(0)
-
-    def move(x: Any) -> Any:
-        if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
-            return x
-        signs = draw.choice((-1, 1), np.shape(x)).astype(model.dtype)
-        return x * (1 + signs * jnp.finfo(model.dtype).eps)
-
-    return jax.tree.map(move, model)
 
 
 @jax.jit

@@ -37,9 +37,9 @@ def move_alike(tree: Any, run: int, step: Step = sixteen_units) -> Any:
     return _moved(tree, run, step, alike=True)
 
 
-def move_apart(tree: Any, run: int) -> Any:
+def move_apart(tree: Any, run: int, step: Step = sixteen_units) -> Any:
     """`tree` with every float moved, each entry of an array with a sign of its own."""
-    return _moved(tree, run, sixteen_units, alike=False)
+    return _moved(tree, run, step, alike=False)
 
 
 def float_leaves(tree: Any) -> list[Any]:
