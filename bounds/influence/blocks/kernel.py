@@ -148,8 +148,17 @@ def _run_alike(
     kernel: Kernel, again: Kernel, request: InfluenceRequest
 ) -> Iterator[Block]:
     """Yields changes in order, from blocks that each replace one symbol by one other."""
-    (part,), by_vectors = kernel.parts, False
+    (part,), gave_up = kernel.parts, False
     every = symbol_changes(request)
+
+    def by_vectors(
+        these: Int[np.ndarray, "substitutions"],
+    ) -> Float[np.ndarray, "substitutions watched classes"]:
+        # Blocks of one size, so that one program computes any number.
+        whole = dataclasses.replace(again.parts[0], start=0, end=these.size)
+        of_these = dataclasses.replace(again, parts=(whole,))
+        return np.concatenate(list(_found(of_these, request, these)))
+
     size = part.batch * max(SORTED, SORTED_EACH * np.unique(every).size)
     for start in range(part.start, part.end, size):
         end = min(start + size, part.end)
@@ -162,7 +171,7 @@ def _run_alike(
             alike = slice(min([*turns, order.size]))
             order[alike] = np.roll(order[alike], -(alike.stop // 2))
         found = []
-        if not by_vectors:
+        if not gave_up:
             ends = itertools.pairwise([0, *turns, order.size])
             parts = (dataclasses.replace(part, start=a, end=b) for a, b in ends)
             each = dataclasses.replace(kernel, parts=tuple(parts), again=None)
@@ -170,24 +179,18 @@ def _run_alike(
                 found.append(next(blocks))
                 # The same ones on any number of devices.
                 lost = np.isnan(found[0][: part.batch]).any(axis=(1, 2))
-                by_vectors = start == part.start and lost.mean() > MOST_AGAIN
-                if not by_vectors:
+                gave_up = start == part.start and lost.mean() > MOST_AGAIN
+                if not gave_up:
                     found += blocks
-        if by_vectors:
+        if gave_up:
             # In blocks of the same bounds: all runs of a radius have blocks alike, though
             # one may lose digits where another does not.
-            whole = dataclasses.replace(again.parts[0], start=0, end=order.size)
-            whole = dataclasses.replace(again, parts=(whole,))
-            these = np.arange(start, end)
-            yield Block(_changes(whole, request, these), None, these.size)
+            yield Block(by_vectors(np.arange(start, end)), None, order.size)
             continue
         changes = np.concatenate(found)[np.argsort(order)]
         (lost,) = np.nonzero(np.isnan(changes).any(axis=(1, 2)))
         if lost.size:
-            # Blocks of one size, so that one program computes any number.
-            rest = dataclasses.replace(again.parts[0], start=0, end=lost.size)
-            rest = dataclasses.replace(again, parts=(rest,))
-            changes[lost] = _changes(rest, request, start + lost)
+            changes[lost] = by_vectors(start + lost)
         yield Block(changes, None, lost.size)
 
 
@@ -195,13 +198,6 @@ def symbol_changes(request: InfluenceRequest) -> Int[np.ndarray, "substitutions"
     """Number of the change of symbol (old, new) of each substitution."""
     old = request.tokens[request.position].astype(np.int64)
     return old * request.pairs.vocab_size + request.symbol
-
-
-def _changes(
-    kernel: Kernel, request: InfluenceRequest, these: Int[np.ndarray, "substitutions"]
-) -> Float[np.ndarray, "substitutions watched classes"]:
-    """Changes under these substitutions, which the parts of a kernel divide."""
-    return np.concatenate(list(_found(kernel, request, these)))
 
 
 def _found(
