@@ -10,7 +10,7 @@ Certificates are made of this analysis: docs/restriction.md, section 1.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from bounds.readings import unsupported_model
-from bounds.restriction.enclosed import Enclosed, mean, run_enclosed
+from bounds.restriction.enclosed import Enclosed, mean_of_members, run_enclosed
 from bounds.restriction.possible import (
     HeadBlock,
     ScoredRows,
@@ -256,17 +256,27 @@ def _list_sets(tables: Tables, block: SlotBlock) -> list[list[list[dict[str, Any
     ]
 
 
+def layer_blocks(
+    model: Transformer, partial: PartialInput, query: int, depth: int
+) -> tuple[Tables, Iterator[SlotBlock]]:
+    """Tables before a layer, and possible sets of the positions needed after it."""
+    # They bound what is read, without the tables of the layer's output.
+    tables = analyse(model, partial, query, depth=depth).final
+    wanted = needed_positions(model, partial.length, query)[depth + 1]
+    scored = score_rows(model.layers[depth], tables, partial.length)
+    slots = np.searchsorted(tables.positions, wanted)
+    return tables, possible_blocks(scored, slots)
+
+
 def output_dependence(
     model: Transformer, partial: PartialInput, query: int
 ) -> int | None:
     """Number of free bits that the query's output may depend on; None if analysis fails."""
-    # The last layer's possible sets bound what it reads, without its table.
     try:
-        tables = analyse(model, partial, query, depth=len(model.layers) - 1).final
+        tables, blocks = layer_blocks(model, partial, query, len(model.layers) - 1)
     except (TooManyBits, Undecided):
         return None
-    scored = score_rows(model.layers[-1], tables, partial.length)
-    (block,) = possible_blocks(scored, [tables.slot(query)])
+    (block,) = blocks
     return int(block.count_bits(tables.dependence(partial.length))[0])
 
 
@@ -274,17 +284,10 @@ def possible_edges(
     model: Transformer, partial: PartialInput, query: int, depth: int
 ) -> list[tuple[int, tuple[int, ...]]]:
     """Positions that the query needs after layer `depth`, each with its possible set."""
-    tables = analyse(model, partial, query, depth=depth).final
-    layer, length = model.layers[depth], partial.length
-    scored = score_rows(layer, tables, length)
-    wanted = needed_positions(model, length, query)[depth + 1]
-    slots = np.searchsorted(tables.positions, wanted)
+    tables, blocks = layer_blocks(model, partial, query, depth)
     return [
-        (
-            int(tables.positions[slot]),
-            tuple(tables.positions[np.flatnonzero(reached)].tolist()),
-        )
-        for block in possible_blocks(scored, slots)
+        (int(tables.positions[slot]), tuple(tables.positions[reached].tolist()))
+        for block in blocks
         for slot, reached in zip(block.slots, block.reach(), strict=True)
     ]
 
@@ -406,7 +409,8 @@ def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclos
     for one in read:
         members, chosen = one.members[head], one.chosen[head]
         if average or not len(members):
-            parts.append(mean(value[members], chosen))
+            values = value[members.T].where(chosen.T[..., None])
+            parts.append(mean_of_members(chosen.T[:, None], values)[:, 0])
             continue
         winner = members[chosen.argmax(axis=0), np.arange(len(one.own))]
         there = chosen.sum(axis=0)[:, None] > 0

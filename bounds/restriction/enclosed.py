@@ -176,6 +176,24 @@ def products_counted(
     return bool(counted(np.asarray(size), np.asarray(unit)))
 
 
+def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
+    """Scores of every query row with every key row."""
+    width = key.value.shape[-1]
+    score = query.value @ key.value.swapaxes(-1, -2)
+    known_q, known_k = ((x.radius == 0).all(axis=-1) for x in (query, key))
+    counted_all = products_counted(query.value[known_q], key.value[known_k])
+    # Products of small multiples of powers of two: nothing is rounded, in any order of sums.
+    if counted_all and known_q.all() and known_k.all():
+        return Enclosed.exactly(score)
+    # Cauchy's inequality on magnitudes: no second product of matrices.
+    q, q_off, q_all = (x[..., :, None] for x in row_norms(query))
+    _, k_off, k_all = (x[..., None, :] for x in row_norms(key))
+    radius = q_off * k_all + q * k_off + 2 * gamma_upper(width + 1) * q_all * k_all
+    radius = inflated(radius, 12) + 4 * (width + 1) * SMALLEST
+    exact = known_q[..., :, None] & known_k[..., None, :] & counted_all
+    return Enclosed(score, np.where(exact, 0.0, radius))
+
+
 def divided(rows: Enclosed, scale: Floats, error: float = 0.0) -> Enclosed:
     """Returns rows / scale, for a scale known up to a relative `error`."""
     # Exact where the scale is a power of two.
@@ -189,23 +207,25 @@ def divided(rows: Enclosed, scale: Floats, error: float = 0.0) -> Enclosed:
     return rounded(value, brought, np.abs(value), 4, exact)
 
 
-def mean(members: Enclosed, chosen: Bool[np.ndarray, "members rows"]) -> Enclosed:
-    """Returns the means over axis 0 of the chosen members; 0 without members."""
-    there = chosen[..., None]
-    count = np.maximum(there.sum(axis=0), 1)
-    some = members.where(there)
-    size = np.abs(some.value).sum(axis=0)
-    known = counted(size, units(some.value).min(axis=0, initial=NO_UNIT))
-    known &= (some.radius == 0).all(axis=0)
-    brought, steps = some.radius.sum(axis=0), len(some.value)
-    summed = rounded(some.value.sum(axis=0), brought, size, steps, known)
-    value = summed.value / count
-    # Exact where the quotient is, not only the sum: the bits of a rounded quotient are
-    # known too, but they are not the real number of an exact certificate. The product
-    # shows it: counted in units of the quotient, it is not rounded itself.
-    whole = counted(np.abs(value) * count, units(value))
-    exact = (summed.radius == 0) & whole & (value * count == summed.value)
-    return rounded(value, summed.radius / count, np.abs(value), 1, exact)
+def mean_of_members(
+    members: Bool[np.ndarray, "*batch rows keys"], values: Enclosed
+) -> Enclosed:
+    """Mean value of each row's members; zero for a row without members."""
+    chosen = members.astype(np.float64)
+    count = np.maximum(chosen.sum(axis=-1, keepdims=True), 1.0)
+    total = chosen @ values.value
+    size = chosen @ np.abs(values.value)
+    brought = chosen @ values.radius
+    unit = units(values.value).min(axis=-2, keepdims=True, initial=NO_UNIT)
+    mean = total / count
+    # The product is exact and gives the sum back: then the quotient was not rounded. The
+    # bits of a rounded quotient are known too, but they are not the real number of an
+    # exact certificate.
+    whole = counted(np.abs(mean) * count, units(mean)) & (mean * count == total)
+    # A mean is exact where both the sum and the quotient are.
+    exact = (brought == 0) & counted(inflated(size, members.shape[-1]), unit) & whole
+    steps = members.shape[-1] + 2
+    return rounded(mean, inflated(brought / count, steps), size / count, steps, exact)
 
 
 @functools.singledispatch

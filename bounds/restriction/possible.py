@@ -20,15 +20,14 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from bounds.restriction.enclosed import (
-    SMALLEST,
     Enclosed,
     Floats,
     divided,
     inflated,
     linear,
     products_counted,
-    row_norms,
     run_enclosed,
+    score_block,
 )
 from bounds.restriction.tables import Tables
 from jax_models import InputError
@@ -70,34 +69,31 @@ class ScoredRows:
 
     def cells(self, head: int, queries: Rows) -> tuple[Floats, Floats]:
         """Lowest and highest score cells of query rows with all keys."""
-        score, radius = score_enclosed(self.attention.scoring, self, head, queries)
+        score = score_enclosed(self.attention.scoring, self, head, queries)
         # Cells of score ± radius, as any order of operations computes them.
         width = self.attention.weighting.resolution(self.attention.query.dtype)
-        place = score / width
+        place, radius = score.value / width, score.radius / width
         # Division by a power of two rounds nothing.
         power = np.frexp(width)[0] == 0.5
-        if self.exact and power:
+        if score.exact and power:
             cell = np.rint(place)
             return cell, cell
         # The quotient, or the product with the reciprocal, here and in the model.
-        off = radius / width + 4 * gamma_upper(2) * (np.abs(place) + radius / width)
-        off = inflated(np.asarray(off), 8)
+        off = inflated(radius + 4 * gamma_upper(2) * (np.abs(place) + radius), 8)
         return np.rint(place - off), np.rint(place + off)
 
 
 @functools.singledispatch
 def score_enclosed(
     score: Score, rows: ScoredRows, head: int, queries: Rows
-) -> tuple[Floats, Floats | float]:
-    """Scores and radii of query rows with all keys."""
+) -> Enclosed:
+    """Scores of query rows with all keys."""
     del rows, head, queries
     raise InputError(f"no enclosure of {score.word} scores; no restriction is found")
 
 
 @score_enclosed.register
-def _(
-    score: AdditiveScore, rows: ScoredRows, head: int, queries: Rows
-) -> tuple[Floats, Floats | float]:
+def _(score: AdditiveScore, rows: ScoredRows, head: int, queries: Rows) -> Enclosed:
     """w · tanh(q + k) / scale; tanh is 1-Lipschitz and at most 1."""
     query, key = rows.query[head, queries][:, None], rows.key[head][None]
     scale, vector = rows.scale[queries], np.asarray(score.vector)[head]
@@ -107,23 +103,13 @@ def _(
     around = (np.abs(query.value) + np.abs(key.value)) @ size
     steps = gamma_upper(len(vector) + 2 * SCALAR_STEPS)
     radius = moved + 2 * steps * (around + moved + size.sum())
-    return found, inflated(radius / scale, 2 * len(vector) + 16)
+    return Enclosed(found, inflated(radius / scale, 2 * len(vector) + 16))
 
 
 @score_enclosed.register
-def _(
-    score: DotProductScore, rows: ScoredRows, head: int, queries: Rows
-) -> tuple[Floats, Floats | float]:
+def _(score: DotProductScore, rows: ScoredRows, head: int, queries: Rows) -> Enclosed:
     del score
-    query, key = rows.query[head, queries], rows.key[head]
-    found = query.value @ key.value.T
-    if rows.exact:
-        return found, 0.0
-    # By Cauchy's inequality on the magnitudes.
-    q, k = [size[:, None] for size in row_norms(query)], row_norms(key)
-    terms = key.value.shape[-1] + 1
-    radius = q[2] * (k[1] + 2 * gamma_upper(terms) * k[2]) + q[1] * k[2]
-    return found, inflated(radius, 8) + 4 * terms * SMALLEST
+    return score_block(rows.query[head, queries], rows.key[head])
 
 
 def score_rows(layer: Layer, tables: Tables, length: int) -> ScoredRows:

@@ -78,16 +78,6 @@ class LayerMeasure(BriefRepr):
     w1: Float[np.ndarray, "d_ff width"]
     # Magnitudes of its second matrix, times the activation's largest slope.
     w2: Float[np.ndarray, "width d_ff"]
-    input_size: float  # largest magnitude of an activation that enters the layer
-
-    def merge(self, other: "LayerMeasure") -> "LayerMeasure":
-        """Returns the measure over the inputs of both `self` and `other`."""
-        pairs = zip(self.heads, other.heads, strict=True)
-        return dataclasses.replace(
-            self,
-            heads=tuple(one.merge(two) for one, two in pairs),
-            input_size=max(self.input_size, other.input_size),
-        )
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -135,13 +125,14 @@ class HardMeasure(BriefRepr):
 
     def merge(self, other: "HardMeasure") -> "HardMeasure":
         """Returns the measure over the inputs of both `self` and `other`."""
-        pairs = zip(self.layers, other.layers, strict=True)
-        return HardMeasure(
-            self.length,
-            tuple(one.merge(two) for one, two in pairs),
-            self.num_inputs + other.num_inputs,
-            self.exact and other.exact,
+        layers = tuple(
+            dataclasses.replace(
+                one, heads=tuple(map(HeadMeasure.merge, one.heads, two.heads))
+            )
+            for one, two in zip(self.layers, other.layers, strict=True)
         )
+        inputs = self.num_inputs + other.num_inputs
+        return HardMeasure(self.length, layers, inputs, self.exact and other.exact)
 
 
 _UNIT = 2.0**-53

@@ -19,25 +19,19 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bounds.all_inputs.universe import AllInputs
-from bounds.numbers.rounding import gamma_upper
 from bounds.restriction.enclosed import (
-    SMALLEST,
     Enclosed,
-    counted,
     divided,
     inflated,
     linear,
-    products_counted,
-    rounded,
-    row_norms,
+    mean_of_members,
     run_enclosed,
-    units,
+    score_block,
 )
 from bounds.restriction.possible import first_in_order, visible_keys
 from bounds.simulation.certificate import HardMeasure, HeadMeasure, LayerMeasure
 from bounds.simulation.paper_shape import (
     HeadMaps,
-    check_simulable,
     magnitude,
     read_gains,
     read_heads,
@@ -57,45 +51,10 @@ UNIT = 2.0**-53
 NO_CLASS = np.iinfo(np.int64).max
 
 
-def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
-    """Returns the scores of every query row with every key row."""
-    width = key.value.shape[-1]
-    score = query.value @ key.value.swapaxes(-1, -2)
-    known_q, known_k = ((x.radius == 0).all(axis=-1) for x in (query, key))
-    counted_all = products_counted(query.value[known_q], key.value[known_k])
-    # Products of small multiples of powers of two: nothing is rounded, in any order of sums.
-    if counted_all and known_q.all() and known_k.all():
-        return Enclosed.exactly(score)
-    # Cauchy's inequality on magnitudes: no second product of matrices.
-    q, q_off, q_all = (x[..., :, None] for x in row_norms(query))
-    _, k_off, k_all = (x[..., None, :] for x in row_norms(key))
-    radius = q_off * k_all + q * k_off + 2 * gamma_upper(width + 1) * q_all * k_all
-    radius = inflated(radius, 12) + 4 * (width + 1) * SMALLEST
-    exact = known_q[..., :, None] & known_k[..., None, :] & counted_all
-    return Enclosed(score, np.where(exact, 0.0, radius))
-
-
 def safe_radius(score: Enclosed) -> Float[np.ndarray, "..."]:
     """Radii of `score`, enlarged to cover the rounding of score ± radius."""
     size = np.abs(score.value) + score.radius
     return np.where(score.radius > 0, score.radius + 4 * UNIT * size, 0)
-
-
-def mean_of_members(members: Members, values: Enclosed) -> Enclosed:
-    """Returns the mean value of each row's members; zero for a row without members."""
-    chosen = members.astype(np.float64)
-    count = np.maximum(chosen.sum(axis=-1, keepdims=True), 1.0)
-    total = chosen @ values.value
-    size = chosen @ np.abs(values.value)
-    brought = chosen @ values.radius
-    unit = units(values.value).min(axis=-2, keepdims=True)
-    mean = total / count
-    # The product is exact and gives the sum back: then the quotient was not rounded.
-    whole = counted(np.abs(mean) * count, units(mean)) & (mean * count == total)
-    # A mean is exact where both the sum and the quotient are.
-    exact = (brought == 0) & counted(inflated(size, members.shape[-1]), unit) & whole
-    steps = members.shape[-1] + 2
-    return rounded(mean, inflated(brought / count, steps), size / count, steps, exact)
 
 
 # Scores held at once, for blocks of rows of some inputs, so that nothing n x n is kept:
@@ -105,7 +64,6 @@ MOST_SCORES = 2**22
 
 def measure_hard_model(model: Transformer, tokens: Tokens) -> HardMeasure:
     """Measures a hard model over a set of inputs, for a certificate."""
-    check_simulable(model)
     embedding = np.asarray(model.embedding, np.float64)
     positions = np.asarray(encode_positions(model, tokens.shape[1]), np.float64)
     step = max(1, MOST_SCORES // tokens.shape[1] ** 2)
@@ -168,9 +126,8 @@ def measure_layer(
 def _measure_of(
     layer: Layer, rows: Enclosed, heads: Sequence["HeadPass"]
 ) -> LayerMeasure:
-    w1, w2 = read_gains(layer.feed_forward)
-    size = float(magnitude(rows).max())
-    return LayerMeasure(tuple(head.measure() for head in heads), w1, w2, size)
+    measured = tuple(head.measure() for head in heads)
+    return LayerMeasure(measured, *read_gains(layer.feed_forward))
 
 
 def _read_passes(
@@ -315,7 +272,6 @@ def cell_width(
 
 def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
     """Measures a one-layer hard model over all its inputs, for a certificate."""
-    check_simulable(model)
     (layer,) = model.layers
     n = inputs.length
     # In the first layer a row depends on its position and its symbol alone, so that every row

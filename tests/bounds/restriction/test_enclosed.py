@@ -22,7 +22,7 @@ from bounds.numbers.rounding import SCALAR_STEPS
 from bounds.restriction import enclosed
 from bounds.restriction.analysis import PartialInput, analyse
 from bounds.restriction.checking import enclosure
-from bounds.restriction.enclosed import Enclosed, divided, enclose, mean
+from bounds.restriction.enclosed import Enclosed, divided, enclose, mean_of_members
 from bounds.restriction.possible import score_rows
 from jax_models.model.rows import Gelu, Relu
 from tests.bounds.restriction.drawn_models import random_model
@@ -32,7 +32,7 @@ DIGITS = reference.multiprecision(40)
 
 
 def mean_of_all(rows):
-    return mean(rows[:, None], np.ones((len(rows.value), 1), bool))[0]
+    return mean_of_members(np.ones((1, len(rows.value)), bool), rows)[0]
 
 
 # The operations of both by one name each.

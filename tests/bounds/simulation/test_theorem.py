@@ -176,7 +176,7 @@ def test_what_is_not_known_costs_the_whole_distance():
 def test_an_error_that_is_no_number_is_no_certificate():
     """Infinite weights times no error: a NaN, which every comparison would pass over."""
     one = np.ones((1, 1))
-    layer = LayerMeasure((head(1.0, 8, 1),), one, one * np.inf, 1.0)
+    layer = LayerMeasure((head(1.0, 8, 1),), one, one * np.inf)
     with np.errstate(invalid="ignore"):
         found = certified_error(HardMeasure(8, (layer,), 1, True), 1.0)
     assert found == np.inf
