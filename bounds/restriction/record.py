@@ -42,8 +42,8 @@ def record_closed(found: ClosedInput) -> dict[str, Any]:
         "rho": found.partial.tokens.tolist(),
         "method": found.method,
         "stages": [
-            {"name": s.name, "rho": s.partial.tokens.tolist(), "seconds": s.seconds}
-            for s in found.stages
+            {"name": one.name, "rho": one.partial.tokens.tolist()}
+            for one in found.stages
         ],
     }
 
@@ -54,10 +54,7 @@ def read_closed(row: Mapping[str, Any]) -> ClosedInput:
     def partial(tokens: list[int]) -> PartialInput:
         return PartialInput(np.asarray(tokens, np.int32), SYMBOLS)
 
-    stages = (
-        Stage(stage["name"], partial(stage["rho"]), stage["seconds"])
-        for stage in row["stages"]
-    )
+    stages = (Stage(stage["name"], partial(stage["rho"])) for stage in row["stages"])
     return ClosedInput(partial(row["rho"]), row["method"], tuple(stages))
 
 

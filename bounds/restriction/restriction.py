@@ -25,12 +25,12 @@ from bounds.restriction.analysis import (
     read_partial_input,
 )
 from bounds.restriction.search import (
+    Attempts,
     Method,
     Remember,
     Report,
     SearchPlan,
     Stage,
-    attempt,
     forget,
 )
 from bounds.store.output import sha256
@@ -230,7 +230,7 @@ def restrict(
     given = read_partial_input(
         "the pre-restriction", pre_restriction, symbols, model.vocab_size, length
     )
-    found = attempt(model, given, query, plan)
+    found = Attempts(model, given, query, plan).find_best()
     # From scratch: nothing that the search tabulated is used.
     analysis = analyse(model, found.partial, query)
     # Tables shrink under further restriction: what closed the search closes this.

@@ -244,7 +244,6 @@ class Stage:
 
     name: str  # the stage: a layer, closing, alteration, member, or the reverse pass
     partial: PartialInput
-    seconds: float  # seconds since the search began
 
     @property
     def free(self) -> int:
@@ -330,36 +329,27 @@ class SearchPlan:
             yield tuple(min(MOST_CAP, max(1, cap)) for cap in caps)
 
 
-def attempt(
-    model: Transformer, given: PartialInput, query: int, plan: SearchPlan
-) -> ClosedInput:
-    """Returns the best restriction of several attempts, after any reverse pass."""
-    return _Attempts(model, given, query, plan).find_best()
+@dataclasses.dataclass
+class Attempts:
+    """Searches by one plan, with the partial input after every stage."""
 
-
-class _Attempts:
-    """Searches by one plan, with the partial input after every stage, and the time."""
-
-    def __init__(
-        self, model: Transformer, given: PartialInput, query: int, plan: SearchPlan
-    ):
-        self.model, self.given, self.query, self.plan = model, given, query, plan
-        self.begin = time.monotonic()
-        self.stages: list[Stage] = []
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.begin
+    model: Transformer
+    given: PartialInput
+    query: int
+    plan: SearchPlan
+    stages: list[Stage] = dataclasses.field(default_factory=list)
 
     def report(self, name: str, partial: PartialInput) -> None:
+        """Keeps the partial input as a stage, and passes it to the plan's report."""
         # A stage counts as it is after its last round.
         if self.stages and self.stages[-1].name == name:
             self.stages.pop()
-        self.stages.append(Stage(name, partial, self.seconds))
+        self.stages.append(Stage(name, partial))
         if self.plan.report is not None:
             self.plan.report(name, partial)
 
     def find_best(self) -> ClosedInput:
+        """Best restriction of several attempts, after any reverse pass."""
         plan, caps = self.plan, self.plan.all_caps(self.model)
         useful = lambda closed: plan.useful(closed.partial)
         by_request = plan.caps is not None or plan.attempts is not None
@@ -368,11 +358,11 @@ class _Attempts:
             found += self.first_constant(plan.neighbours(self.given, self.query))
         if plan.method != "alteration" and not found:
             count = plan.attempts or (ATTEMPTS if self.given.length <= SHORT else 1)
-            began = self.seconds
+            end = time.monotonic() + ATTEMPT_SECONDS
             for number in range(PERSISTENCE * count):
                 part, chosen = f"attempt {number}", next(caps)
                 found.append(self.run(part, "greedy", self.search, number, chosen))
-                late = self.seconds - began > ATTEMPT_SECONDS
+                late = time.monotonic() > end
                 if late or (len(found) >= count and any(map(useful, found))):
                     break
         fails = plan.method == "auto" and not any(map(useful, found))
@@ -434,11 +424,11 @@ class _Attempts:
 
     def first_constant(self, tried: Iterable[PartialInput]) -> list[ClosedInput]:
         """First of `tried` with a constant output, in a list; [] if none is in time."""
-        began = math.inf
+        end = math.inf
         for count, partial in enumerate(tried):
             # Programs are compiled before there is a first one, which is not its time.
-            began = min(began, self.seconds)
-            if count >= FEWEST and self.seconds - began > ATTEMPT_SECONDS:
+            end = min(end, time.monotonic() + ATTEMPT_SECONDS)
+            if count >= FEWEST and time.monotonic() > end:
                 break
             if self.is_constant(partial):
                 self.report("member", partial)
