@@ -66,11 +66,11 @@ class Enclosure:
         return Enclosure(self.centre[index], self.radius[index])
 
 
-def concatenate(parts: list[Enclosure]) -> Enclosure:
-    """Returns enclosures joined along the last axis."""
+def concatenate(parts: list[Enclosure], axis: int = -1) -> Enclosure:
+    """Returns enclosures joined along an axis."""
     return Enclosure(
-        np.concatenate([part.centre for part in parts], axis=-1),
-        np.concatenate([part.radius for part in parts], axis=-1),
+        np.concatenate([part.centre for part in parts], axis),
+        np.concatenate([part.radius for part in parts], axis),
     )
 
 

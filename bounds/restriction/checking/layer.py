@@ -471,10 +471,7 @@ def _mean_values(values: Enclosure, attended: list[tuple[int, ...]]) -> Enclosur
         for rows in numbers
     ]
     which = [numbers[rows] for rows in attended]
-    return Enclosure(
-        np.stack([one.centre for one in means])[which],
-        np.stack([one.radius for one in means])[which],
-    )
+    return concatenate([one[None] for one in means], axis=0)[which]
 
 
 def _combine(layer: Layer, rows: Enclosure, heads: Enclosure) -> Enclosure:

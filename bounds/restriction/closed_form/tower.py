@@ -10,6 +10,9 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
+
+from mpmath.libmp import round_ceiling, round_floor, to_int
 
 from bounds.numbers.interval import Interval, exp, interval, log, upper
 from bounds.numbers.statements import whole
@@ -187,21 +190,18 @@ def lg_sum(x: Interval, y: Interval | int) -> Interval:
 
 def ceiling(x: Interval) -> int:
     """Returns the least integer that is at least every number of an interval."""
-    mantissa, exponent = _upper_end(x)
-    return mantissa << exponent if exponent >= 0 else -(-mantissa >> -exponent)
+    return _integer(x, round_ceiling)
 
 
 def floor(x: Interval) -> int:
     """Returns the greatest integer that is at most the upper end of an interval."""
-    mantissa, exponent = _upper_end(x)
-    return mantissa << exponent if exponent >= 0 else mantissa >> -exponent
+    return _integer(x, round_floor)
 
 
-def _upper_end(x: Interval) -> tuple[int, int]:
-    """Returns m and e with m 2^e the upper end of an interval."""
-    # mpmath's own form of the end, which is exact where a float may overflow.
-    sign, mantissa, exponent, _ = x._mpi_[1]
-    return -int(mantissa) if sign else int(mantissa), exponent
+def _integer(x: Interval, rounding: str) -> int:
+    # mpmath's own form of the upper end, which is exact where a float may overflow.
+    integer: Any = to_int(x._mpi_[1], rounding)
+    return integer
 
 
 def least_integer(
