@@ -163,8 +163,7 @@ def _bound(
         "columns": [column.name for column in kind.columns],
         "weighting": subject.label,
         "n": len(tokens),
-        "query": question.query,
-        "target": question.target,
+        **question.watched,
     }
     if kind.of_hard:
         config["ties"] = question.ties

@@ -103,9 +103,7 @@ def _certified(
             "layers cost a forward pass per substitution, so a curve has them up to "
             f"n = {LONGEST_DEEP_CERTIFICATE}; certify_influence takes chosen positions"
         )
-    certificate = certify_influence(
-        model, tokens, query=question.query, target=question.target
-    )
+    certificate = certify_influence(model, tokens, **question.watched)
     if not math.isfinite(certificate.max_upper):
         raise InputError("nothing is certified: a bound is beyond float range")
     return {"certified": certificate.max_upper}
@@ -114,9 +112,7 @@ def _certified(
 def _closed_forms(
     model: Transformer, tokens: Tokens, question: Question, seed: int
 ) -> dict[str, Any]:
-    forms = closed_form_bounds(
-        model, len(tokens), query=question.query, target=question.target
-    )
+    forms = closed_form_bounds(model, len(tokens), **question.watched)
     printed = None if forms.printed is None else forms.printed.others
     return {
         "log10_corrected": _log10(forms.corrected.others),
@@ -138,30 +134,16 @@ def _estimate(
     model: Transformer, tokens: Tokens, question: Question, seed: int
 ) -> dict[str, Any]:
     check_changeable(len(tokens))
-    found = search_inputs(
-        model,
-        len(tokens),
-        query=question.query,
-        target=question.target,
-        restarts=1,
-        rounds=ROUNDS,
-        ties=question.ties,
-        seed=seed,
-    )
+    asked = {**question.watched, "ties": question.ties, "seed": seed}
+    found = search_inputs(model, len(tokens), restarts=1, rounds=ROUNDS, **asked)
     return {"estimate": found.max_lower}
 
 
 def _supremum(
     model: Transformer, tokens: Tokens, question: Question, seed: int
 ) -> dict[str, Any]:
-    best = exact_supremum(
-        model,
-        len(tokens),
-        query=question.query,
-        target=question.target,
-        ties=question.ties,
-    )
-    return {"supremum": best.max}
+    asked = {**question.watched, "ties": question.ties}
+    return {"supremum": exact_supremum(model, len(tokens), **asked).max}
 
 
 # Looks of marks without a line.

@@ -36,8 +36,6 @@ from jax_models.format.file import model_bytes
 from jax_models.model.transformer import Transformer
 from jax_models.run.evaluate import TieRule
 
-__all__ = ["BoundCurve", "bound_curve", "plot_curves"]
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 

@@ -26,19 +26,6 @@ from jax_models.languages import Language, get_language
 from jax_models.model.transformer import Transformer
 from jax_models.run.device_memory import PYTHON_STEP, require_operations
 
-__all__ = [
-    "GivenInputs",
-    "InputSource",
-    "NeighbourInputs",
-    "SampledInputs",
-    "check_changeable",
-    "check_lengths",
-    "draw_inputs",
-    "open_inputs",
-    "own_lengths",
-    "sampled_inputs",
-]
-
 RANDOM = "random"
 DRAWS = 16  # samples that are looked at for a member of the language
 
@@ -184,31 +171,16 @@ class GivenInputs:
 def sampled_inputs(
     model: Transformer, language: str, count: int, seed: int
 ) -> SampledInputs:
-    """Returns strings of a language as inputs of a model.
-
-    The end token `$` follows each string where the model has one: a symbol beyond the
-    language's own that may not be substituted, and is not the padding. A model that lists
-    special symbols, as a checkpoint does, has none.
-
-    Args:
-        model: The model that reads them.
-        language: A name that `jax_models.languages` knows; "random" draws uniformly
-            from the symbols that may be substituted.
-        count: Number of strings at each length.
-        seed: Seed.
-
-    Raises:
-        InputError: There is no such language, `count` or `seed` is out of range, or the
-            model lacks a symbol of the language or does not substitute it.
-    """
+    """Strings of a language, or of "random" symbols, as inputs of a model."""
+    # The end token `$` follows each string where the model has one: a symbol beyond the
+    # language's own that may not be substituted, and is not the padding. A model that lists
+    # special symbols, as a checkpoint does, has none.
     expect_integer("num_inputs", count, 1)
     require_operations(f"{count} inputs", PYTHON_STEP * count)
     expect_integer("seed", seed, 0)
-    size = check_model(model).vocab_size
-    free = range(size) if model.substitutable is None else model.substitutable
+    check_model(model)
     if language == RANDOM:
-        symbols = tuple(free)
-        others = _others(model)
+        symbols, others = _substitutable(model), _others(model)
         # Of several symbols that no string holds none is known to be the end token.
         end = others.pop() if len(others) == 1 else None
         return SampledInputs(language, symbols, end, count, seed)
@@ -226,14 +198,18 @@ def end_after(model: Transformer, language: Language) -> int | None:
             f"{language.name} has {end} symbols, the model's vocabulary has "
             f"{size}; use a model with vocab_size >= {end}, or other inputs"
         )
-    free = range(size) if model.substitutable is None else model.substitutable
-    if apart := sorted(symbols.difference(free)):
+    if apart := sorted(symbols.difference(_substitutable(model))):
         raise InputError(
             f"{language.name} is written in symbols 0 to {end - 1}, of which the model "
             f"does not substitute {apart[0]} (special, or padding): use random strings, "
             "or inputs of your own"
         )
     return end if end in _others(model) else None
+
+
+def _substitutable(model: Transformer) -> tuple[int, ...]:
+    free = model.substitutable
+    return tuple(range(model.vocab_size) if free is None else free)
 
 
 def _others(model: Transformer) -> set[int]:
@@ -247,17 +223,7 @@ def _others(model: Transformer) -> set[int]:
 def open_inputs(
     model: Transformer, inputs: str | InputSource, count: int, seed: int
 ) -> InputSource:
-    """Returns a source as it is, and a language's name as a source of its strings.
-
-    Args:
-        model: The model the inputs are for.
-        inputs: A name that `sampled_inputs` knows, or a source.
-        count: Number of strings at each length, where they are sampled.
-        seed: Seed of the sampled strings.
-
-    Raises:
-        InputError: As in `sampled_inputs`, or `inputs` is neither a name nor a source.
-    """
+    """A source as it is, and a language's name as a source of `count` strings."""
     if isinstance(inputs, str):
         return sampled_inputs(model, inputs, count, seed)
     if not isinstance(inputs, InputSource):
@@ -269,11 +235,7 @@ def open_inputs(
 
 
 def own_lengths(source: InputSource) -> list[int]:
-    """Returns the lengths of given sequences, increasing.
-
-    Raises:
-        InputError: The source has no given sequences, but inputs of any length.
-    """
+    """Lengths of given sequences, increasing; `InputError` for sampled inputs."""
     if not isinstance(source, GivenInputs):
         raise InputError(
             "lengths = None, but inputs have no length of their own; give lengths, or "
@@ -287,16 +249,7 @@ def draw_inputs(
     lengths: Sequence[int] | None,
     chosen: Sequence[int] | None = None,
 ) -> dict[tuple[int, int], Int[np.ndarray, "tokens"]]:
-    """Returns the chosen inputs of a source, or all, by length and index.
-
-    Args:
-        source: The source.
-        lengths: Increasing lengths; None takes each given sequence at its own.
-        chosen: Indices of the inputs; None takes all.
-
-    Raises:
-        InputError: The source has no input of a length, or `lengths` is None wrongly.
-    """
+    """Chosen inputs of a source, by length and index; None: all, each at its own length."""
     indices = range(source.count) if chosen is None else chosen
     pairs = [(n, k) for n in lengths or own_lengths(source) for k in indices]
     if lengths is None:
@@ -306,12 +259,7 @@ def draw_inputs(
 
 
 def check_lengths(lengths: Sequence[int]) -> list[int]:
-    """Returns lengths that are known to increase from at least 1.
-
-    Raises:
-        InputError: There are none, one is no integer from 1 to `MAX_LENGTH`, or one does
-            not exceed the one before it.
-    """
+    """The lengths; `InputError` unless they increase from 1 to `MAX_LENGTH` at most."""
     found = expect_integers("lengths", lengths, 1, MAX_LENGTH)
     if not found:
         raise InputError("no lengths given")
@@ -322,11 +270,7 @@ def check_lengths(lengths: Sequence[int]) -> list[int]:
 
 
 def check_changeable(length: int) -> None:
-    """Raise `InputError` unless a position other than the query can be changed.
-
-    Raises:
-        InputError: n is below 2.
-    """
+    """Raise `InputError` unless a position other than the query can be changed."""
     if expect_length(length) < 2:
         raise InputError(
             f"length n = {length}; with the query left out there is nothing to change "

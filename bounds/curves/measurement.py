@@ -73,6 +73,11 @@ class Question:
         """Half precision of the method's products, or None for the model's float type."""
         return precision_of(self.method)
 
+    @property
+    def watched(self) -> dict[str, Any]:
+        """Position and target as arguments by name."""
+        return {"query": self.query, "target": self.target}
+
     def request(
         self,
         model: Transformer,
@@ -84,8 +89,7 @@ class Question:
         return build_request(
             model,
             tokens,
-            query=self.query,
-            target=self.target,
+            **self.watched,
             run=Run(mesh=mesh, memory_limit=self.memory_limit),
             precision=self.precision,
             **more,
@@ -116,13 +120,9 @@ class Subject:
 
     def config(self, length: int) -> dict[str, Any]:
         """Key, in a store, of results on all inputs of `length`."""
-        hashes = self.tokens_sha256(length)
+        hashes = [tokens_sha256(x) for (n, _), x in self.inputs.items() if n == length]
         dtype = self.model.dtype.name
         return {**self.named, "tokens_sha256": hashes, "dtype": dtype}
-
-    def tokens_sha256(self, length: int) -> list[str]:
-        """Returns the hash of each input of `length`."""
-        return [tokens_sha256(x) for (n, _), x in self.inputs.items() if n == length]
 
 
 def measure(

@@ -41,7 +41,7 @@ def test_a_subject_is_what_the_flags_ask():
     assert list(subject.inputs) == [(4, 0), (4, 1), (6, 0), (6, 1)]
     for (n, index), tokens in subject.inputs.items():
         np.testing.assert_array_equal(tokens, expected.draw(n, index))
-    assert len(set(subject.tokens_sha256(6))) == 2
+    assert len(set(subject.config(6)["tokens_sha256"])) == 2
 
 
 def test_a_command_without_a_flag_asks_what_is_asked_elsewhere():
