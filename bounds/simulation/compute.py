@@ -13,11 +13,11 @@ import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Int
 from numpy.typing import ArrayLike
 
 from bounds.all_inputs.universe import AllInputs, list_inputs
@@ -40,13 +40,14 @@ from bounds.store.table import Rows, Table
 from jax_models import InputError, PositionTable, Transformer
 from jax_models.arguments import expect_integer, expect_number, expect_strings
 from jax_models.model.attention import Attention
-from jax_models.model.layer import Layer
 from jax_models.model.transformer import encode_positions
 from jax_models.run.device_memory import require_memory
 from jax_models.run.evaluate import check_tokens, linear_readout
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+T = TypeVar("T")
 
 BUDGET = 1024
 # The sweep of a figure, in factors of the certificate's temperature: four below it, and
@@ -67,48 +68,34 @@ def break_ties(model: Transformer, measure: HardMeasure) -> Transformer:
     length, dtype = measure.length, model.dtype
     table = np.asarray(encode_positions(model, length), np.float64)
     place = np.arange(1, length + 1)[:, None] / length
-    layers = zip(model.layers, measure.layers, strict=True)
-    readout = None
-    if model.readout is not None:
-        readout = linear_readout(model)
-        readout = dataclasses.replace(readout, weight=_wider(readout.weight, 1))
+    axes = {"query": 2, "key": 2, "value": 2, "output": 0, "output_bias": 0}
+    layers = []
+    for layer, one in zip(model.layers, measure.layers, strict=True):
+        attention = _widened(layer.attention.ungrouped, **axes)
+        if not all(head.averages for head in one.heads):
+            attention = _with_term(attention, one, length)
+        block = _widened(layer.feed_forward, w1=1, w2=0, b2=0)
+        parts = {"attention": attention, "feed_forward": block}
+        layers.append(dataclasses.replace(layer, **parts))
+    readout = model.readout and _widened(linear_readout(model), weight=1)
     return dataclasses.replace(
-        model,
-        embedding=_wider(model.embedding, 1),
+        _widened(model, embedding=1),
         position=PositionTable(jnp.asarray(np.hstack([table, place]), dtype)),
-        layers=tuple(_widened_layer(layer, one, length) for layer, one in layers),
+        layers=tuple(layers),
         readout=readout,
     )
 
 
-def _wider(weight: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
-    """`weight` with a zero appended along an axis."""
-    pads = [(0, 0)] * weight.ndim
-    pads[axis] = (0, 1)
-    return jnp.pad(weight, pads)
-
-
-def _widened_layer(layer: Layer, measure: LayerMeasure, length: int) -> Layer:
-    block, attention = layer.feed_forward, layer.attention.ungrouped
-    block = dataclasses.replace(
-        block,
-        w1=_wider(block.w1, 1),
-        w2=_wider(block.w2, 0),
-        b2=None if block.b2 is None else _wider(block.b2, 0),
-    )
-    assert attention.output is not None
-    bias = attention.output_bias
-    wide = dataclasses.replace(
-        attention,
-        query=_wider(attention.query, 2),
-        key=_wider(attention.key, 2),
-        value=_wider(attention.value, 2),
-        output=_wider(attention.output, 0),
-        output_bias=None if bias is None else _wider(bias, 0),
-    )
-    if not all(head.averages for head in measure.heads):
-        wide = _with_term(wide, measure, length)
-    return dataclasses.replace(layer, attention=wide, feed_forward=block)
+def _widened(part: T, **axes: int) -> T:
+    """A part of a model with a zero appended to some arrays, each along its axis."""
+    some: Any = part  # a frozen dataclass
+    wide = {}
+    for name, axis in axes.items():
+        weight = getattr(part, name)
+        if weight is not None:  # a bias
+            pads = [(0, int(axis == k)) for k in range(weight.ndim)]
+            wide[name] = jnp.pad(weight, pads)
+    return dataclasses.replace(some, **wide)
 
 
 def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Attention:
@@ -134,22 +121,19 @@ def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Atte
     bias = jnp.zeros((heads, key_width), dtype) if bias is None else bias / divisor
     term = jnp.asarray(sign * gaps[:, None], dtype)
     place = jnp.zeros((heads, 1, attention.key.shape[2]), dtype).at[:, :, -1].set(1)
-    key_bias = attention.key_bias
     resolution = weighting.resolution(dtype)
     # Cells of a quarter of the new gap are never neighbours; narrower ones stay.
     narrow = _coefficient(float(gaps.min()) / length) / 4
+    cells = dataclasses.replace(weighting, tie_resolution=min(resolution, narrow))
     return dataclasses.replace(
-        attention,
-        query=_wider(query, 1),
+        # The key's new component reads j/n alone.
+        _widened(attention, key_bias=1),
+        query=jnp.pad(query, [(0, 0), (0, 1), (0, 0)]),
         query_bias=jnp.concatenate([bias, term], axis=1),
         key=jnp.concatenate([attention.key, place], axis=1),
-        # The key's new component reads j/n alone.
-        key_bias=None if key_bias is None else _wider(key_bias, 1),
         score="dot_product",
         temperature=None,
-        weighting=dataclasses.replace(
-            weighting, tie_resolution=min(resolution, narrow)
-        ),
+        weighting=cells,
     )
 
 

@@ -8,6 +8,7 @@ coordinate that is 1. Temperatures are rounded down, P and x(n) up.
 
 import dataclasses
 import math
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -68,13 +69,17 @@ def check_simulable(model: Transformer) -> Transformer:
     return model
 
 
+# A matrix and its bias.
+Map: TypeAlias = tuple[Float[np.ndarray, "_ width"], Float[np.ndarray, "_"] | None]
+
+
 @dataclasses.dataclass(frozen=True)
 class HeadMaps:
     """One head's weights in float64: matrices with their biases."""
 
-    query: tuple[Float[np.ndarray, "d_k width"], Float[np.ndarray, "d_k"] | None]
-    key: tuple[Float[np.ndarray, "d_k width"], Float[np.ndarray, "d_k"] | None]
-    value: tuple[Float[np.ndarray, "d_v width"], Float[np.ndarray, "d_v"] | None]
+    query: Map
+    key: Map
+    value: Map
     output: Float[np.ndarray, "width d_v"]  # the head's part of the output matrix
     divisor: float  # divisor of a score: √d_k, or 1
 
@@ -109,9 +114,7 @@ def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
     width = attention.value_width
     divisor = math.sqrt(attention.scoring.square_scale(attention.key_width))
 
-    def pair(
-        name: str, head: int
-    ) -> tuple[Float[np.ndarray, "units width"], Float[np.ndarray, "units"] | None]:
+    def pair(name: str, head: int) -> Map:
         weight, bias = getattr(attention, name), getattr(attention, f"{name}_bias")
         return (
             np.asarray(weight, np.float64)[head],

@@ -72,13 +72,9 @@ def _largest_difference(
     inputs: Int[Array, "inputs tokens"],
     hard: Float[Array, "inputs tokens width"],
 ) -> Float[Array, ""]:
-    def difference(
-        one: tuple[Int[Array, "tokens"], Float[Array, "tokens width"]],
-    ) -> Float[Array, ""]:
-        tokens, output = one
-        return jnp.abs(forward(model, tokens)[0] - output).max()
-
-    return jax.lax.map(difference, (inputs, hard)).max()
+    # One input at a time, as in `final_activations`.
+    apart = lambda one: jnp.abs(forward(model, one[0])[0] - one[1]).max()
+    return jax.lax.map(apart, (inputs, hard)).max()
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
