@@ -6,6 +6,7 @@ set, a superfluous bit may be freed. Whatever is accepted is confirmed by enumer
 
 import dataclasses
 import hashlib
+import itertools
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,16 +28,22 @@ SEEDS = (0, 3, 4)
 
 @pytest.fixture(scope="module")
 def cases():
-    """Enumerations and certificates, by weighting."""
-    found = {}
-    for seed in SEEDS:
-        drawn = integer_model(seed, mask="future")
-        for weighting in HARD:
-            found[weighting, seed] = certified(
-                jm.with_weighting(drawn, weighting), seed
-            )
-            assert found[weighting, seed][1]["free"] >= 1
+    """Enumerations and certificates of each weighting."""
+    found = {weighting: [] for weighting in HARD}
+    for seed, weighting in itertools.product(SEEDS, HARD):
+        model = jm.with_weighting(integer_model(seed, mask="future"), weighting)
+        found[weighting].append(certified(model, seed))
+        assert found[weighting][-1][1]["free"] >= 1
     return found
+
+
+@pytest.fixture
+def case(cases):
+    """The first of leftmost-hard attention."""
+    return cases["leftmost_hard"][0]
+
+
+of_each_weighting = pytest.mark.parametrize("weighting", HARD)
 
 
 def rejected(enumeration, certificate):
@@ -46,29 +53,35 @@ def rejected(enumeration, certificate):
 
 
 def rows_of(certificate):
-    """Every row of every table: layer, position, head, row."""
+    """Every row of every table, with its layer, position, head and number."""
     for k, layer in enumerate(certificate["layers"]):
         for i, entry in layer.items():
             for h, rows in enumerate(entry["heads"]):
-                for a, _ in enumerate(rows):
-                    yield k, i, h, a
+                for a, row in enumerate(rows):
+                    yield (k, i, h, a), row
+
+
+def with_row(certificate, at, **entries):
+    """The certificate with other entries of one row."""
+    mutant, (k, i, h, a) = changed(certificate), at
+    mutant["layers"][k][i]["heads"][h][a] |= entries
+    return mutant
 
 
 def removals(enumeration, certificate):
     """Each certificate that lacks one possible position, and whether it was attended."""
-    for k, i, h, a in rows_of(certificate):
-        for j in certificate["layers"][k][i]["heads"][h][a]["poss"]:
-            mutant = changed(certificate)
-            mutant["layers"][k][i]["heads"][h][a]["poss"].remove(j)
+    for (k, i, h, a), row in rows_of(certificate):
+        for j in row["poss"]:
+            kept = [other for other in row["poss"] if other != j]
             chosen = enumeration.table_rows(k, int(i), certificate["rho"])[a]
-            yield mutant, j in enumeration.attended(k, h, int(i), chosen)
+            attended = enumeration.attended(k, h, int(i), chosen)
+            yield with_row(certificate, (k, i, h, a), poss=kept), j in attended
 
 
-@pytest.mark.parametrize("weighting", HARD)
+@of_each_weighting
 def test_an_attended_position_cannot_be_left_out(cases, weighting):
     attended_ones = 0
-    for seed in SEEDS:
-        enumeration, certificate = cases[weighting, seed]
+    for enumeration, certificate in cases[weighting]:
         for mutant, was_attended in removals(enumeration, certificate):
             attended_ones += was_attended
             assert rejected(enumeration, mutant) or not was_attended
@@ -79,45 +92,43 @@ def test_the_removals_notice_a_checker_that_takes_the_wrong_side_of_ties(
     cases, monkeypatch
 ):
     monkeypatch.setattr(checked_layer, "BEFORE", {"L": np.greater, "R": np.less})
+    leftmost = cases["leftmost_hard"]
     accepted = [
         was_attended
-        for seed in SEEDS
-        for mutant, was_attended in removals(*cases["leftmost_hard", seed])
-        if not rejected(cases["leftmost_hard", seed][0], mutant)
+        for one in leftmost
+        for mutant, was_attended in removals(*one)
+        if not rejected(one[0], mutant)
     ]
-    honest = [rejected(*cases["leftmost_hard", seed]) for seed in SEEDS]
-    assert any(accepted) or any(honest)
+    assert any(accepted) or any(rejected(*one) for one in leftmost)
 
 
-@pytest.mark.parametrize("weighting", HARD)
+@of_each_weighting
 def test_a_witness_outside_the_mask_is_rejected(cases, weighting):
-    for seed in SEEDS:
-        enumeration, certificate = cases[weighting, seed]
-        for k, i, h, a in rows_of(certificate):
-            if int(i) < enumeration.length - 1:
-                mutant = changed(certificate)
-                mutant["layers"][k][i]["heads"][h][a]["witness"] = int(i) + 1
-                assert rejected(enumeration, mutant)
-                mutant["layers"][k][i]["heads"][h][a]["witness"] = None
-                assert rejected(enumeration, mutant)
-                mutant = changed(certificate)
-                mutant["layers"][k][i]["heads"][h][a]["poss"].append(int(i) + 1)
-                assert rejected(enumeration, mutant)
+    for enumeration, certificate in cases[weighting]:
+        for at, row in rows_of(certificate):
+            unseen = int(at[1]) + 1
+            if unseen < enumeration.length:
+                for entries in (
+                    {"witness": unseen},
+                    {"witness": None},
+                    {"poss": [*row["poss"], unseen]},
+                ):
+                    assert rejected(enumeration, with_row(certificate, at, **entries))
 
 
-def test_a_wrong_output_is_rejected_to_the_last_bit(cases):
-    enumeration, certificate = cases["leftmost_hard", 0]
+def test_a_wrong_output_is_rejected_to_the_last_bit(case):
+    enumeration, certificate = case
+    outputs = [certificate["output"][1:]]
     for c, value in enumerate(certificate["output"]):
         for wrong in (value + 1, np.nextafter(value, 99), -value - 1):
-            output = list(certificate["output"])
-            output[c] = float(wrong)
-            assert rejected(enumeration, changed(certificate, output=output))
-    assert rejected(enumeration, changed(certificate, output=certificate["output"][1:]))
+            outputs.append(list(certificate["output"]))
+            outputs[-1][c] = float(wrong)
+    for output in outputs:
+        assert rejected(enumeration, changed(certificate, output=output))
 
 
 def test_a_pair_that_differs_in_a_fixed_bit_is_rejected(cases):
-    for seed in SEEDS:
-        enumeration, certificate = cases["leftmost_hard", seed]
+    for enumeration, certificate in cases["leftmost_hard"]:
         for at in np.flatnonzero(np.array(certificate["rho"][:-1]) >= 0):
             mutant = changed(certificate)
             mutant["pair"][1] = list(mutant["pair"][0])
@@ -127,8 +138,8 @@ def test_a_pair_that_differs_in_a_fixed_bit_is_rejected(cases):
             assert f"at position {at}, where rho allows" in reason
 
 
-def test_what_is_said_of_the_pair_must_hold(cases):
-    enumeration, certificate = cases["leftmost_hard", 0]
+def test_what_is_said_of_the_pair_must_hold(case):
+    enumeration, certificate = case
     first, second = certificate["pair"]
     for entries in (
         {"members": [not one for one in certificate["members"]]},
@@ -149,16 +160,16 @@ def test_what_is_said_of_the_pair_must_hold(cases):
         assert rejected(enumeration, changed(certificate, **entries)), entries
 
 
-def test_a_certificate_without_a_pair_is_of_the_restriction_alone(cases):
-    enumeration, certificate = cases["leftmost_hard", 0]
+def test_a_certificate_without_a_pair_is_of_the_restriction_alone(case):
+    enumeration, certificate = case
     nothing = {"pair": None, "members": None, "log2_misclassified": None}
     for language in (None, "parity"):
         alone = changed(certificate, language=language, **nothing)
         assert not rejected(enumeration, alone)
 
 
-def test_a_language_may_be_handed_in_as_a_membership_function(cases):
-    enumeration, certificate = cases["leftmost_hard", 0]
+def test_a_language_may_be_handed_in_as_a_membership_function(case):
+    enumeration, certificate = case
     first, second = certificate["pair"]
     place = int(np.flatnonzero(np.array(first) != second)[0])
     own = changed(
@@ -174,11 +185,10 @@ def test_a_language_may_be_handed_in_as_a_membership_function(cases):
     assert not found.accepted
 
 
-@pytest.mark.parametrize("weighting", HARD)
+@of_each_weighting
 def test_a_freed_bit_is_accepted_only_where_it_was_superfluous(cases, weighting):
     outcomes = []
-    for seed in SEEDS:
-        enumeration, certificate = cases[weighting, seed]
+    for enumeration, certificate in cases[weighting]:
         for at in np.flatnonzero(np.array(certificate["rho"][:-1]) >= 0):
             mutant = changed(certificate)
             mutant["rho"][at] = -1
@@ -192,12 +202,11 @@ def test_a_freed_bit_is_accepted_only_where_it_was_superfluous(cases, weighting)
     assert sum(outcomes) > len(outcomes) / 2
 
 
-@pytest.mark.parametrize("weighting", HARD)
+@of_each_weighting
 def test_another_tie_rule_is_accepted_only_where_no_tie_matters(cases, weighting):
     others = [name for name in HARD if name != weighting]
     outcomes = []
-    for seed in SEEDS:
-        enumeration, certificate = cases[weighting, seed]
+    for enumeration, certificate in cases[weighting]:
         for other in others:
             mutant = changed(certificate, tie=TIES[other])
             assert rejected(enumeration, mutant)
@@ -212,8 +221,7 @@ def test_another_tie_rule_is_accepted_only_where_no_tie_matters(cases, weighting
 def test_another_model_is_rejected_and_a_forged_digest_helps_only_what_is_true(cases):
     outcomes = []
     others = [integer_model(seed, mask="future") for seed in range(20, 24)]
-    for seed in SEEDS:
-        enumeration, certificate = cases["leftmost_hard", seed]
+    for enumeration, certificate in cases["leftmost_hard"]:
         for model in others:
             assert not check_certificate(model, certificate).accepted
             digest = hashlib.sha256(jm.model_bytes(model)).hexdigest()
@@ -223,11 +231,10 @@ def test_another_model_is_rejected_and_a_forged_digest_helps_only_what_is_true(c
     assert not all(outcomes)
 
 
-@pytest.mark.parametrize("weighting", HARD)
+@of_each_weighting
 def test_tables_are_of_their_deps_alone(cases, weighting):
     dropped = added = 0
-    for seed in SEEDS:
-        enumeration, certificate = cases[weighting, seed]
+    for enumeration, certificate in cases[weighting]:
         for i, entry in certificate["layers"][0].items():
             for b in entry["deps"]:
                 mutant = changed(certificate)
@@ -244,8 +251,8 @@ def test_tables_are_of_their_deps_alone(cases, weighting):
     assert min(dropped, added) > 4
 
 
-def test_a_position_that_is_needed_must_be_listed(cases):
-    enumeration, certificate = cases["leftmost_hard", 0]
+def test_a_position_that_is_needed_must_be_listed(case):
+    enumeration, certificate = case
     for i in certificate["layers"][0]:
         mutant = changed(certificate)
         del mutant["layers"][0][i]
@@ -285,9 +292,9 @@ def test_an_exact_claim_is_of_scores_and_of_the_output_as_well(feature):
     assert rejected(enumeration, changed(certificate, mode="exact"))
 
 
-def test_a_machine_that_runs_otherwise_is_believed(cases, monkeypatch):
+def test_a_machine_that_runs_otherwise_is_believed(case, monkeypatch):
     """The tables are a proof; a run of the model may still refute it."""
-    enumeration, certificate = cases["leftmost_hard", 0]
+    enumeration, certificate = case
     run = jm.apply
     assert not rejected(enumeration, certificate)
     monkeypatch.setattr(jm, "apply", lambda *given, **more: run(*given, **more) + 1)
