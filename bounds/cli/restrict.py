@@ -36,7 +36,6 @@ from bounds.restriction.analysis import PartialInput
 from bounds.restriction.counterexample import NAMES
 from bounds.restriction.record import (
     describe_restriction,
-    outline_restriction,
     read_closed,
     record_closed,
     restriction_row,
@@ -139,7 +138,7 @@ def plan(options: RestrictOptions) -> Work | None:
         return Exports(
             record,
             "\n".join([*describe_restriction(found, seconds), said]),
-            figure=lambda: restriction_figure(outline_restriction(model, found)),
+            figure=lambda: restriction_figure(model, found),
         )
 
     def rows(store: ResultStore) -> list[dict[str, Any]]:

@@ -1,17 +1,36 @@
 """Figure of a restriction: edges of possible attention by layer, before and after it."""
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bounds.figures.primitives import COLOURS, COLUMN, new_figure
-from bounds.restriction.analysis import FREE
-from bounds.restriction.record import STAGES
+from bounds.restriction.analysis import (
+    FREE,
+    PartialInput,
+    TooManyBits,
+    Undecided,
+    possible_edges,
+)
+from bounds.restriction.restriction import Restriction
+from jax_models import Transformer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LEGIBLE = 24  # positions between which lines can be read
+Edges = list[tuple[int, tuple[int, ...]]]  # rows, each with where it can attend to
+# Work of each stage of a search, of those that are outlined.
+STAGES = {
+    "given": "before the search",
+    "layer": "bits are fixed until each row of that layer depends on few",
+    "alteration": "bits are fixed at random, then repaired",
+    "member": "a member is taken, with one bit free that decides on membership",
+    "closing": "bits are fixed until the query's output is constant",
+    "reverse pass": "fixed bits that are not needed are freed again",
+}
 NOTE = (
     "position (from 0, as layers). Circles: ∗ free, grey fixed. Squares: rows that the "
     "query can depend on;\nblack: the query. Lines: where a row can attend to; bold: "
@@ -23,29 +42,44 @@ AMONG_OTHERS: dict[str, Any] = {"linewidth": 0.5, "alpha": 0.4}
 CIRCLE = {"s": 70, "edgecolors": "black", "linewidths": 0.6, "zorder": 2}
 
 
-def restriction_figure(outline: Mapping[str, Any]) -> "Figure":
-    """Figure of an outline: possible attention in each layer, or shares of free bits."""
-    n = outline["n"]
-    if "stages" in outline:
-        return _shares(n, outline["stages"])
-    panels = outline["panels"]
-    depth = len(panels) // 2
+def restriction_figure(model: Transformer, found: Restriction) -> "Figure":
+    """Figure of possible attention in each layer, or of shares of free bits beyond n = 24."""
+    n, depth = len(found.rho), len(model.layers)
+    if n > LEGIBLE:
+        return _shares(found)
     width = max(3.0, 0.19 * n + 0.6)  # n = 14 is as wide as a page's text
     with new_figure((2 * width, 1.7 * depth + 0.5), depth, 2) as (figure, grid):
-        for number, panel in enumerate(panels):
+        for layer, before in enumerate(states_before(model, found)):
             # The last layer is on top, as in drawings of the model.
-            axes = grid[2 * (depth - 1 - number // 2) + number % 2]
-            _draw_layer(axes, panel, outline["query"])
-            free = panel["tokens"].count(FREE)
-            title = f"layer {panel['layer']}, {panel['when']}: {free} of {n} free"
-            axes.set_title(title, fontsize=9)
+            panels = grid[2 * (depth - 1 - layer) :]
+            states = (before, "before"), (found.partial, "after")
+            for axes, (state, when) in zip(panels, states, strict=False):
+                edges = None
+                with contextlib.suppress(TooManyBits, Undecided):
+                    edges = possible_edges(model, state, found.query, layer)
+                _draw_layer(axes, state.tokens.tolist(), edges, found.query)
+                title = f"layer {layer}, {when}: {len(state.free)} of {n} free"
+                axes.set_title(title, fontsize=9)
         figure.supxlabel(NOTE, fontsize=8)
     return figure
 
 
-def _draw_layer(axes: "Axes", panel: Mapping[str, Any], query: int) -> None:
+def states_before(model: Transformer, found: Restriction) -> list[PartialInput]:
+    """Partial input of the search at the start of each layer."""
+    state = PartialInput(found.given, found.symbols)
+    left = {stage.name: stage.partial for stage in found.stages}
+    states = []
+    for depth in range(len(model.layers)):
+        states.append(state)
+        # A layer in which no bit was fixed has no stage.
+        state = left.get(f"layer {depth}", state)
+    return states
+
+
+def _draw_layer(
+    axes: "Axes", tokens: Sequence[int], edges: Edges | None, query: int
+) -> None:
     """Draws one layer: input rows below, output rows above, lines of possible attention."""
-    tokens, edges = panel["tokens"], panel["edges"]
     if edges is None:
         text = "depends on too much"
         axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center")
@@ -67,9 +101,11 @@ def _draw_layer(axes: "Axes", panel: Mapping[str, Any], query: int) -> None:
     axes.spines[:].set_visible(False)
 
 
-def _shares(n: int, stages: list[Mapping[str, Any]]) -> "Figure":
+def _shares(found: Restriction) -> "Figure":
     """Bars of the free share after each stage, with a line on each stage's work."""
-    names, free = ([one[key] for one in stages] for key in ("name", "free"))
+    n, given = len(found.rho), int((found.given == FREE).sum())
+    names = ["given", *(stage.name for stage in found.stages)]
+    free = [given, *(stage.free for stage in found.stages)]
     shown = [k for k in STAGES if any(name.startswith(k) for name in names)]
     with new_figure((COLUMN, 3.6)) as (figure, (axes,)):
         bars = axes.bar(names, [count / n for count in free], 0.6, color=COLOURS[0])

@@ -1,39 +1,21 @@
-"""Parts of a search as records of a store, a restriction in sentences and as an outline.
+"""Parts of a search as records of a store, and a restriction in sentences.
 
 A restriction is a partial input (some positions fixed, others free) under which the output
-is constant; it is closed where the search has made it so. An outline is data of a figure.
+is constant; it is closed where the search has made it so.
 """
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-import jax_models as jm
-from bounds.restriction.analysis import (
-    FREE,
-    PartialInput,
-    TooManyBits,
-    Undecided,
-    possible_edges,
-)
+from bounds.restriction.analysis import FREE, PartialInput
 from bounds.restriction.restriction import Restriction
 from bounds.restriction.search import ClosedInput, Stage
 
 # Every language has its bits at the tokens 0 and 1.
 SYMBOLS = (0, 1)
-# Work of each stage of a search, of those that are outlined.
-STAGES = {
-    "given": "before the search",
-    "layer": "bits are fixed until each row of that layer depends on few",
-    "alteration": "bits are fixed at random, then repaired",
-    "member": "a member is taken, with one bit free that decides on membership",
-    "closing": "bits are fixed until the query's output is constant",
-    "reverse pass": "fixed bits that are not needed are freed again",
-}
-LEGIBLE = 24  # positions between which lines can be read
 
 
 def record_closed(found: ClosedInput) -> dict[str, Any]:
@@ -105,36 +87,3 @@ def _text(tokens: Int[np.ndarray, "tokens"]) -> str:
     if len(words) > 64:
         words = [*words[:32], "…", *words[-32:]]
     return " ".join(words)
-
-
-def outline_restriction(model: jm.Transformer, found: Restriction) -> dict[str, Any]:
-    """Outline: length `n`, position `query`, and `panels` for n <= 24, else `stages`."""
-    outline: dict[str, Any] = {"n": len(found.rho), "query": found.query}
-    if outline["n"] > LEGIBLE:
-        free = int((found.given == FREE).sum())
-        stages = [{"name": one.name, "free": one.free} for one in found.stages]
-        return outline | {"stages": [{"name": "given", "free": free}, *stages]}
-    # Two panels per layer, before and after, with `tokens` and `edges`: a row and the
-    # positions that it can attend to; None where it depends on too much.
-    panels = []
-    for depth, before in enumerate(states_before(model, found)):
-        for state, when in ((before, "before"), (found.partial, "after")):
-            edges = None
-            with contextlib.suppress(TooManyBits, Undecided):
-                listed = possible_edges(model, state, found.query, depth)
-                edges = [[int(row), [int(p) for p in some]] for row, some in listed]
-            panel = {"layer": depth, "when": when, "tokens": state.tokens.tolist()}
-            panels.append(panel | {"edges": edges})
-    return outline | {"panels": panels}
-
-
-def states_before(model: jm.Transformer, found: Restriction) -> list[PartialInput]:
-    """Partial input of the search at the start of each layer."""
-    state = PartialInput(found.given, found.symbols)
-    left = {stage.name: stage.partial for stage in found.stages}
-    states = []
-    for depth in range(len(model.layers)):
-        states.append(state)
-        # A layer in which no bit was fixed has no stage.
-        state = left.get(f"layer {depth}", state)
-    return states

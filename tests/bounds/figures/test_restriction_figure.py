@@ -1,31 +1,17 @@
 """The picture shows every position, free or fixed, and every line of a possible set."""
 
-import json
-
 import numpy as np
 
-from bounds.figures.restriction import restriction_figure
+from bounds.figures.restriction import LEGIBLE, restriction_figure, states_before
 from bounds.restriction import find_restriction
 from bounds.restriction.analysis import possible_edges
-from bounds.restriction.record import (
-    LEGIBLE,
-    outline_restriction,
-    states_before,
-)
-from bounds.store.output import canonical_json
 from tests.bounds.restriction.drawn_models import random_model
-
-
-def drawn(model, found):
-    """Draw what a store gives back."""
-    outline = outline_restriction(model, found)
-    return restriction_figure(json.loads(canonical_json(outline)))
 
 
 def test_a_short_restriction_is_drawn_line_by_line():
     model = random_model(0, num_heads=2)
     found = find_restriction(model, 8)
-    figure = drawn(model, found)
+    figure = restriction_figure(model, found)
     before = states_before(model, found)
     assert [len(before[0].free), len(before)] == [8, 2]
     # Panels from the top: the last layer, before and after; then the first.
@@ -41,7 +27,7 @@ def test_a_short_restriction_is_drawn_line_by_line():
 def test_a_long_restriction_is_drawn_as_shares():
     model = random_model(0, num_layers=1, position="sinusoidal")
     found = find_restriction(model, LEGIBLE + 1)
-    figure = drawn(model, found)
+    figure = restriction_figure(model, found)
     (axes,) = figure.axes
     heights = [
         bar.get_path().get_extents(bar.get_patch_transform()).height
