@@ -31,7 +31,8 @@ Recipe = tuple[int, tuple[tuple[int, ...], ...]]
 
 # A table has at most 2^14 rows.
 MOST_DEPS = 14
-_as_fractions = np.vectorize(Fraction, otypes=[object])
+# Float64 numbers as fractions, in an array of their shape.
+_fractions = np.vectorize(Fraction, otypes=[object])
 
 
 class Refuted(InputError):
@@ -127,12 +128,6 @@ def embed_tables(model: Transformer, claim: Claim, identities: Identities) -> Ta
     values = Enclosure.exactly(np.stack(rows))
     identity = identify_rows(identities, values, [None] * len(rows))
     return Tables(values, identity, deps, length, np.arange(len(rows)))
-
-
-def _fractions(values: Any) -> Shaped[np.ndarray, "..."]:
-    """Returns float64 numbers as fractions, of the same shape."""
-    numbers = np.asarray(values)
-    return _as_fractions(numbers) if numbers.size else numbers.astype(object)
 
 
 def _affine(

@@ -6,6 +6,7 @@ The stages of a training are among the models; there everything is enumerated.
 import dataclasses
 import json
 import math
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -25,6 +26,7 @@ from bounds.entropy.measure import averaged_floor, exact_closeness
 from bounds.entropy.predictions import Predictions
 from jax_models.languages import DyckSource, RegularLanguage, get_source
 from jax_models.training import Training, run_training
+from tests.architecture import small_model
 from tests.bounds.entropy.floor_models import SOURCES, P, blind_model, random_model
 from tests.jax_models.languages.grammar import (
     cross_entropy,
@@ -256,31 +258,24 @@ def test_the_floor_of_an_automaton_is_the_optimum_by_every_method(tmp_path, clos
 
 
 def test_what_cannot_be_measured_is_refused():
-    source, model = SOURCES["parity"], random_model(SOURCES["parity"])
-    with pytest.raises(jm.InputError, match="needs 5: \\( \\) \\[ \\] END"):
-        measure_entropy(model, SOURCES["dyck2"], 3)
-    with pytest.raises(jm.InputError, match="source = 'parity'; expected one such as"):
-        measure_entropy(model, "parity", 3)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(jm.InputError, match="no theorem"):
-        measure_entropy(model, jm.get_source("dyck2_depth4", 0.3), 3)
-    with pytest.raises(jm.InputError, match="two types of brackets"):
-        measure_entropy(model, DyckSource(0.3, 1), 3)
-    with pytest.raises(jm.InputError, match="reading"):
-        measure_entropy(model, source, 3, reading="first")
-    with pytest.raises(jm.InputError, match="closeness"):
-        measure_entropy(model, source, 3, closeness="guess")
-    with pytest.raises(jm.InputError, match="length n = 0; expected"):
-        measure_entropy(model, source, 0)
-    with pytest.raises(jm.InputError, match="at least 2"):
-        measure_entropy(model, source, 20, num_inputs=1)
+    source, dyck, name = SOURCES["parity"], SOURCES["dyck2"], cast(Any, "parity")
+    model, depth4 = random_model(source), jm.get_source("dyck2_depth4", 0.3)
     hard = random_model(source, weighting="leftmost_hard")
-    with pytest.raises(jm.InputError, match="hard"):
-        measure_entropy(hard, source, 3, closeness="closed_form")
-    no_end = jm.random_transformer(
-        jax.random.key(0), num_layers=1, num_heads=1, d_model=4, d_ff=4, vocab_size=2
-    )
-    with pytest.raises(jm.InputError, match="read-out"):
-        measure_entropy(no_end, source, 3)
+    no_end = small_model(vocab_size=2)
+    for given, about, length, options, message in (
+        (model, dyck, 3, {}, r"needs 5: \( \) \[ \] END"),
+        (model, name, 3, {}, "source = 'parity'; expected one such as"),
+        (model, depth4, 3, {}, "no theorem"),
+        (model, DyckSource(0.3, 1), 3, {}, "two types of brackets"),
+        (model, source, 3, {"reading": "first"}, "reading"),
+        (model, source, 3, {"closeness": "guess"}, "closeness"),
+        (model, source, 0, {}, "length n = 0; expected"),
+        (model, source, 20, {"num_inputs": 1}, "at least 2"),
+        (hard, source, 3, {"closeness": "closed_form"}, "hard"),
+        (no_end, source, 3, {}, "read-out"),
+    ):
+        with pytest.raises(jm.InputError, match=message):
+            measure_entropy(given, about, length, **options)
 
 
 def test_a_distance_of_log_odds_includes_what_rounding_may_hide():

@@ -174,3 +174,11 @@ def of_heads(embedding, *attentions):
     silent = FeedForward(one, jnp.zeros(1), 0 * one.T, zero)
     layers = tuple(Layer(attention, silent) for attention in attentions)
     return jm.Transformer(embedding, layers, jm.PositionTable(jnp.zeros((4, width))))
+
+
+def wide_cell():
+    """Scores 0 and 1/4, which tie in one cell."""
+    cell = {"cell": 4.0, "score": "dot_product"}
+    return of_heads(
+        [[0], [0.25]], make_head([[0]], [[1]], [[1]], query_bias=[1], **cell)
+    )

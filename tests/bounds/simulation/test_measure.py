@@ -28,6 +28,7 @@ from tests.bounds.simulation.networks import (
     draw_networks,
     make_head,
     of_heads,
+    wide_cell,
 )
 
 MASKS = {
@@ -152,14 +153,6 @@ def test_a_uniform_head_has_no_gap_and_an_ignored_temperature():
     )
 
 
-def test_a_winner_that_rounding_decides_is_an_error():
-    model = draw_networks(2, 1, 1, ties=False).model(0)
-    gap = measure_hard_model(model, INPUTS).gap
-    coarse = with_attention(model, {"weighting": jm.AverageHardmax(0.9 * gap)})
-    with pytest.raises(jm.TieError, match=r"layers\.0, head 0, row \d"):
-        measure_hard_model(coarse, INPUTS)
-
-
 def test_equal_rows_stay_equal_unless_each_has_a_temperature_of_its_own():
     tokens = np.array([[0, 0, 1, 1]])
     shared = jm.PowerTemperature(2.0, 0.5)
@@ -179,13 +172,18 @@ SAMPLED = SampledInputs("random", (0, 1), None, 2, 0)
 FIELDS = ("pull", "half_range", "odds", "score_size", "spread")
 
 
-def both(model, mask="none"):
-    model = with_attention(model, {"mask": mask})
+def by_structure(model):
     considered = consider(model, LENGTH, SAMPLED, 0)
     assert considered.unlisted is not None
-    return measure_structure(model, considered.unlisted), measure_hard_model(
-        model, INPUTS
-    )
+    return measure_structure(model, considered.unlisted)
+
+
+MEASURES = by_structure, lambda model: measure_hard_model(model, INPUTS)
+
+
+def both(model, mask="none"):
+    model = with_attention(model, {"mask": mask})
+    return [measure(model) for measure in MEASURES]
 
 
 @pytest.mark.parametrize(
@@ -226,12 +224,13 @@ def test_exact_scores_need_no_list_of_inputs():
     assert measure.num_inputs >= 2**299
 
 
-def test_a_winner_that_rounding_could_decide_in_some_input_is_an_error():
+@pytest.mark.parametrize("which", [0, 1], ids=["structure", "listed"])
+def test_a_winner_that_rounding_decides_in_some_input_is_an_error(which):
     model = draw_networks(13, 1, 1, ties=False).model(0)
-    gap = both(model)[0].gap
+    gap = both(model)[which].gap
     coarse = with_attention(model, {"weighting": jm.AverageHardmax(0.9 * gap)})
     with pytest.raises(jm.TieError, match=r"layers\.0, head 0, row \d"):
-        both(coarse)
+        MEASURES[which](coarse)
 
 
 def test_where_positions_tie_one_of_them_may_stand_lower():
@@ -293,13 +292,8 @@ def test_rows_that_a_mask_made_different_are_not_known_to_tie():
 
 
 def test_without_a_list_of_inputs_a_wide_cell_ties_what_is_apart():
-    attention = make_head(
-        [[0]], [[1]], [[1]], query_bias=[1], cell=4.0, score="dot_product"
-    )
-    wide = of_heads([[0], [0.25]], attention)
-    considered = consider(wide, 4, SampledInputs("random", (0, 1), None, 2, 0), 0)
-    assert considered.unlisted is not None
-    measure = measure_structure(wide, considered.unlisted)
+    considered = consider(wide_cell(), 4, SAMPLED, 0)
+    measure = measure_structure(wide_cell(), considered.unlisted)
     assert 0.25 <= measure.spread <= 0.25 * (1 + 1e-12)
 
 

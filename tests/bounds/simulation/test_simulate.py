@@ -19,8 +19,7 @@ from tests.bounds.simulation.networks import (
     INPUTS,
     draw_layer,
     draw_networks,
-    make_head,
-    of_heads,
+    wide_cell,
 )
 
 LEFT, RIGHT = jm.LeftmostHardmax(), jm.RightmostHardmax()
@@ -215,11 +214,7 @@ def test_ties_that_are_too_far_apart_for_the_term_are_refused():
 
 
 def test_ties_of_a_wide_cell_have_a_certificate_and_no_theorem():
-    attention = make_head(
-        [[0]], [[1]], [[1]], query_bias=[1], cell=4.0, score="dot_product"
-    )
-    model = of_heads([[0], [0.25]], attention)
-    found = simulate(model, 4)
+    found = simulate(wide_cell(), 4)
     assert found.measured.spread == pytest.approx(0.25)
     assert found.theorem is None
     assert found.error_formula is None
