@@ -36,7 +36,7 @@ def parse_schedule(text: str) -> Any:
     entry = entry or {"kind": "constant", "value": 1.0}
     if entry.get("of") == "position":
         raise ValueError("an error is certified where all rows have one temperature")
-    return decode_temperature("temperature", entry, "none")
+    return decode_temperature("temperature", entry)
 
 
 class SimulateOptions(

@@ -206,11 +206,7 @@ def reweighted(
         model = with_weighting(model, weighting)
     if temperature is not None:
         entry = parse_temperature(temperature)
-        schedule = None
-        for layer in model.layers:
-            # A layer's mask decides whether a temperature by position has a meaning.
-            schedule = decode_temperature("--temperature", entry, layer.attention.mask)
-        model = with_temperature(model, schedule)
+        model = with_temperature(model, decode_temperature("--temperature", entry))
     return model
 
 

@@ -5,7 +5,6 @@ is the norm and projection between embedding and layers; its head maps the last 
 to logits.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,17 +20,16 @@ from jax_models.format.pieces import (
     EMBEDDING,
     LINEAR,
     decode_distance,
-    tensor_of,
 )
 from jax_models.jax_arguments import check_float_type
 from jax_models.model.attention import Attention
 from jax_models.model.entry import Entry
 from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.position import PairTable, Position, PositionTable
+from jax_models.model.pytree import array_fields
 from jax_models.model.readout import Head, Readout
 from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Norm
 from jax_models.model.scores import SCORES
-from jax_models.model.temperature import ConstantTemperature
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import make_weighting
 
@@ -44,57 +42,73 @@ class _Reader:
     def __init__(self, tensors: Tensors) -> None:
         self.left = dict(tensors)
 
-    def take(self, name: str, *shape: int | str) -> Array:
-        """Required tensor as a JAX array, checked for `shape` and finite numbers."""
+    def take(
+        self,
+        name: str,
+        axes: str,
+        # sizes of axes; those of axes that it lacks are added, any >= 1
+        sizes: dict[str, int],
+    ) -> Array:
+        """Required tensor as a JAX array, checked for shape and finite numbers."""
+        shape = [sizes.get(axis, axis) for axis in axes.split()]
+        expected = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
         if name not in self.left:
-            raise InputError(
-                f"tensor {name!r} is missing; expected shape {_show(shape)}"
-            )
+            raise InputError(f"tensor {name!r} is missing; expected shape {expected}")
         # What is left in the end belongs to no part of the config, and is refused.
         found = self.left.pop(name)
-        # Strings in `shape` stand for any size >= 1.
         fits = found.ndim == len(shape) and all(
             size >= 1 if isinstance(want, str) else size == want
             for size, want in zip(found.shape, shape, strict=True)
         )
         if not fits:
             raise InputError(
-                f"tensor {name!r} has shape {found.shape}; expected {_show(shape)}"
+                f"tensor {name!r} has shape {found.shape}; expected {expected}"
             )
         if (at := not_finite_at(np.asarray(found))) is not None:
             raise InputError(
                 f"tensor {name!r} has the non-finite value {found[at]} at {at}; every "
                 "parameter must be finite"
             )
+        sizes |= dict(zip(axes.split(), found.shape, strict=True))
         return jnp.asarray(found)
 
-    def take_optional(self, name: str, *shape: int | str) -> Array | None:
-        """Returns the tensor, checked as by `take`, or None if it is missing."""
-        return self.take(name, *shape) if name in self.left else None
-
-
-def _show(shape: tuple[int | str, ...]) -> str:
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+    def take_part(
+        self,
+        kind: type,
+        # of the tensors' names, before those of the fields
+        name: str,
+        sizes: dict[str, int],
+        # fields whose tensors may not be missing or, with False, are not taken
+        **needed: bool,
+    ) -> dict[str, Array | None]:
+        """Tensors of a class's array fields by field; None for a missing optional one."""
+        return {
+            field: self.take(f"{name}.{field}", axes, sizes)
+            if needed.get(field, not optional) or f"{name}.{field}" in self.left
+            else None
+            for field, (axes, optional) in array_fields(kind).items()
+            if needed.get(field, True)
+        }
 
 
 def _norm(reader: _Reader, name: str, width: int, entry: dict[str, Any]) -> Norm:
     kind = NORMS[entry["norm"]]
-    tensors = [reader.take(f"{name}.{tensor}", width) for tensor in kind.tensors()]
-    return kind(*tensors, entry["layer_norm_epsilon"])
+    tensors = reader.take_part(kind, name, {"width": width})
+    return kind(*tensors.values(), entry["layer_norm_epsilon"])
 
 
 def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
-    prefix = f"layers.{at}.attention"
-    query = reader.take(f"{prefix}.query", "H", "d_k", d)
-    heads, key_width, _ = query.shape
-    groups = entry["key_value_heads"] or heads
+    name, sizes = f"layers.{at}.attention", {"width": d}
+    query = reader.take(f"{name}.query", "heads d_k width", sizes)
+    heads, key_width = query.shape[:2]
+    groups = sizes["key_heads"] = entry["key_value_heads"] or heads
     if heads % groups:
         raise InputError(
             f"layers[{at}].key_value_heads = {groups}; expected a divisor of the "
             f"{heads} heads"
         )
-    value = reader.take(f"{prefix}.value", groups, "d_v", d)
-    joined = heads * value.shape[1]
+    value = reader.take(f"{name}.value", "key_heads d_v width", sizes)
+    joined = sizes["concatenated"] = heads * sizes["d_v"]
     concat = entry["combine"] == "concat"
     rotary = entry["rotary"]
     if rotary is not None and rotary.dims > key_width:
@@ -102,87 +116,66 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
             f"layers[{at}].rotary.dims = {rotary.dims}; expected at most d_k = {key_width}"
         )
     norms_of_heads: dict[str, Any] = {
-        name: None
-        if entry[name] is None
-        else _norm(reader, f"{prefix}.{name}", key_width, entry[name])
-        for name in NORMED
+        norm: _norm(reader, f"{name}.{norm}", key_width, entry[norm])
+        for norm in NORMED
+        if entry[norm] is not None
     }
     distance = entry["distance_bias"]
     if distance is not None:
-        shape = (heads, *DISTANCES[distance["kind"]][1])
-        distance = decode_distance(
-            distance, reader.take(f"{prefix}.distance_bias", *shape)
-        )
+        ((axes, _),) = array_fields(DISTANCES[distance["kind"]]).values()
+        tensor = reader.take(f"{name}.distance_bias", axes, sizes)
+        distance = decode_distance(distance, tensor)
         distance.biases(jnp.zeros(1, int), jnp.zeros(1, int), 1)  # refuses bad buckets
-    biases: dict[str, Any] = {
-        f"{name}_bias": reader.take_optional(f"{prefix}.{name}_bias", *shape)
-        for name, shape in (
-            ("query", (heads, key_width)),
-            ("key", (groups, key_width)),
-            ("value", (groups, value.shape[1])),
-        )
-    }
+    weights: dict[str, Any] = reader.take_part(
+        Attention,
+        name,
+        sizes,
+        query=False,
+        value=False,
+        output=not concat,
+        score_vector=SCORES[entry["score"]].takes_vector,
+        **({"output_bias": False} if concat else {}),
+    )
     attention = Attention(
+        **{"output": None} | weights | norms_of_heads,
+        **{x: entry[x] for x in ("temperature", "mask", "score", "window", "rotary")},
         query=query,
-        key=reader.take(f"{prefix}.key", groups, key_width, d),
         value=value,
-        output=None if concat else reader.take(f"{prefix}.output", d, joined),
-        output_bias=(
-            None if concat else reader.take_optional(f"{prefix}.output_bias", d)
-        ),
-        score_vector=(
-            reader.take(f"{prefix}.score_vector", heads, key_width)
-            if SCORES[entry["score"]].takes_vector
-            else None
-        ),
         weighting=make_weighting(entry["weighting"], entry["tie_resolution"]),
-        temperature=entry["temperature"],
-        mask=entry["mask"],
-        score=entry["score"],
-        window=entry["window"],
-        rotary=rotary,
-        **norms_of_heads,
         distance_bias=distance,
-        **biases,
     )
-    prefix = f"layers.{at}.ffn"
-    w1 = reader.take(f"{prefix}.w1", "f", d + joined if concat else d)
-    feed_forward = FeedForward(
-        w1,
-        reader.take_optional(f"{prefix}.b1", w1.shape[0]),
-        reader.take(f"{prefix}.w2", d, w1.shape[0]),
-        reader.take_optional(f"{prefix}.b2", d),
-        entry["activation"],
-        reader.take_optional(f"{prefix}.gate", *w1.shape),
-        reader.take_optional(f"{prefix}.gate_bias", w1.shape[0]),
-    )
+    name, sizes = f"layers.{at}.ffn", {"width": d, "read": d + joined * concat}
+    block: dict[str, Any] = reader.take_part(FeedForward, name, sizes)
     # A bias of a gate that is not there: taking the gate raises that it is missing.
-    if feed_forward.gate is None and feed_forward.gate_bias is not None:
-        reader.take(f"{prefix}.gate", *w1.shape)
-    norms: list[Norm | None] = [None, None]
-    if entry["layer_norm"] != "none":
-        if entry["norm1"]:
-            norms[0] = _norm(reader, f"layers.{at}.norm1", d, entry)
-        norms[1] = _norm(reader, f"layers.{at}.norm2", d, entry)
+    if block["gate"] is None and block["gate_bias"] is not None:
+        reader.take(f"{name}.gate", "d_ff read", sizes)
+    # `norm2` has no entry: it stands in every layer that has norms.
+    norms = {
+        norm: _norm(reader, f"layers.{at}.{norm}", d, entry)
+        for norm in ("norm1", "norm2")
+        if entry["layer_norm"] != "none" and entry.get(norm, True)
+    }
     return Layer(
         attention,
-        feed_forward,
-        norms[0],
-        norms[1],
-        entry["layer_norm"],
-        entry["combine"],
+        FeedForward(**block, activation=entry["activation"]),
+        **norms,
+        layer_norm=entry["layer_norm"],
+        combine=entry["combine"],
     )
 
 
 def _entry(reader: _Reader, width: int, config: dict[str, Any]) -> Entry | None:
-    norm = projection = bias = None
-    if "entry.norm.scale" in reader.left or "entry.norm.bias" in reader.left:
+    norm = None
+    if _has_norm(reader, "entry.norm"):
         norm = _norm(reader, "entry.norm", width, config)
+    found: dict[str, Any] = {}
     if "entry.projection" in reader.left:
-        projection = reader.take("entry.projection", "d", width)
-        bias = reader.take_optional("entry.projection_bias", projection.shape[0])
-    absent = norm is None and projection is None
-    return None if absent else Entry(norm, projection, bias)
+        found = reader.take_part(Entry, "entry", {"d_embedding": width})
+    return Entry(norm, **found) if norm or found else None
+
+
+def _has_norm(reader: _Reader, name: str) -> bool:
+    return f"{name}.scale" in reader.left or f"{name}.bias" in reader.left
 
 
 def _head(
@@ -199,17 +192,17 @@ def _head(
             said = {"norm": one["norm"], "layer_norm_epsilon": one["epsilon"]}
             steps.append(_norm(reader, name, width, said))
         elif one == LINEAR:
-            weight = reader.take(f"{name}.weight", "c", width)
-            width = weight.shape[0]
-            steps.append(Affine(weight, reader.take_optional(f"{name}.bias", width)))
+            found: dict[str, Any] = reader.take_part(Affine, name, {"read": width})
+            steps.append(Affine(**found))
+            width = steps[-1].weight.shape[0]
         elif one == EMBEDDING:
             if embedding.shape[1] != width:
                 raise InputError(
                     f"head[{at}] = {one!r} reads rows of width {embedding.shape[1]}; "
                     f"what comes before it has width {width}"
                 )
-            tied = True
-            bias = reader.take_optional(f"{name}.bias", embedding.shape[0])
+            tied, sizes = True, {"symbols": embedding.shape[0]}
+            bias = reader.take_part(Head, f"head.{at}", sizes)["bias"]
         else:
             steps.append(ACTIVATIONS[one])
     return Head(tuple(steps), bias, tied)
@@ -242,7 +235,7 @@ def build_model(
     if "embedding" not in tensors:
         raise InputError("tensor 'embedding' is missing; expected shape (V, d)")
     check_float_type(tensors["embedding"].dtype, "the model")
-    embedding = reader.take("embedding", "V", "d")
+    embedding = reader.take("embedding", "V d", {})
     vocab_size, width = embedding.shape
     entering = _entry(reader, width, config)
     projection = entering and entering.projection
@@ -254,68 +247,66 @@ def build_model(
         # The same object: its weights are there once, in memory and for derivatives.
         layers.append(_layer(reader, k, entry, d) if same is None else layers[same])
     final_norm = readout = None
-    if "final_norm.scale" in tensors or "final_norm.bias" in tensors:
+    if _has_norm(reader, "final_norm"):
         final_norm = _norm(reader, "final_norm", d, config)
     if config["head"] is not None:
         readout = _head(reader, config["head"], d, embedding)
     elif "readout.weight" in tensors:
-        weight = reader.take("readout.weight", "classes", d)
-        readout = Readout(weight, reader.take_optional("readout.bias", weight.shape[0]))
+        found: dict[str, Any] = reader.take_part(Readout, "readout", {"width": d})
+        readout = Readout(**found)
     if reader.left:
         raise InputError(
             f"unexpected tensors {sorted(reader.left)}; the config describes "
             f"{len(layers)} layers and names nothing that they belong to"
         )
-    accept = config.get("accept")
-    if accept is not None:
-        # A model of its ends alone: `classes` follows the widths of the head's maps.
-        end = Transformer(embedding, (), readout=readout)
-        classes = end.classes or 0
-        if accept.class_ >= classes:
-            raise InputError(
-                f"accept.class = {accept.class_}; the read-out has {classes} classes"
-            )
-    if (head_row := config.get("head_row")) is not None and readout is None:
-        raise InputError(
-            f"head_row = {head_row!r}, and the model has no head to be of it"
-        )
-    if (dropout := config.get("token_dropout")) is not None:
-        _expect_symbol("token_dropout.mask =", dropout.mask, vocab_size)
-    padding = config.get("padding")
-    vocabulary, substitutable = config.get("vocabulary"), config.get("substitutable")
-    if padding is not None:
-        _check_padding(padding.symbol, vocab_size, substitutable, position, layers)
-    if vocabulary is not None and len(vocabulary) != vocab_size:
-        raise InputError(
-            f"vocabulary has {len(vocabulary)} names; the embedding has {vocab_size} "
-            "symbols"
-        )
-    for symbol in substitutable or ():
-        _expect_symbol("substitutable lists", symbol, vocab_size)
-    every = range(vocab_size)
-    others = set(every).difference(every if substitutable is None else substitutable)
-    special, seen = config.get("special"), others - {padding and padding.symbol}
-    if not seen.issuperset(special or ()):
-        raise InputError(
-            f"special = {show(special)}; expected symbols of the model that are neither "
-            "substitutable nor padding"
-        )
-    return Transformer(
+    names = (
+        *("accept", "vocabulary", "substitutable", "token_dropout", "pooling"),
+        *("padding", "head_row", "special"),
+    )
+    model = Transformer(
         embedding,
         tuple(layers),
         position,
         final_norm,
         readout,
-        accept,
-        None if vocabulary is None else tuple(vocabulary),
-        None if substitutable is None else tuple(substitutable),
         entry=entering,
-        token_dropout=dropout,
-        pooling=config.get("pooling"),
-        padding=padding,
-        head_row=head_row,
-        special=None if special is None else tuple(special),
+        **{name: config[name] for name in names},
     )
+    _check_ends(model)
+    return model
+
+
+def _check_ends(model: Transformer) -> None:
+    """Raises `InputError` for symbols that the model lacks, and parts without a head."""
+    vocab_size, substitutable = model.vocab_size, model.substitutable
+    if (accept := model.accept) is not None:
+        classes = model.classes or 0
+        if accept.class_ >= classes:
+            raise InputError(
+                f"accept.class = {accept.class_}; the read-out has {classes} classes"
+            )
+    if model.head_row is not None and model.readout is None:
+        raise InputError(
+            f"head_row = {model.head_row!r}, and the model has no head to be of it"
+        )
+    if (dropout := model.token_dropout) is not None:
+        _expect_symbol("token_dropout.mask =", dropout.mask, vocab_size)
+    others = set(range(vocab_size)).difference(substitutable or range(vocab_size))
+    if (padding := model.padding) is not None:
+        _check_padding(padding.symbol, model)
+        others.discard(padding.symbol)
+    names = model.vocabulary
+    if names is not None and len(names) != vocab_size:
+        raise InputError(
+            f"vocabulary has {len(names)} names; the embedding has {vocab_size} symbols"
+        )
+    for symbol in substitutable or ():
+        _expect_symbol("substitutable lists", symbol, vocab_size)
+    if not others.issuperset(model.special or ()):
+        raise InputError(
+            f"special = {show(list(model.special or ()))}; expected symbols of the model "
+            "that are neither substitutable nor padding"
+        )
 
 
 def _expect_symbol(what: str, symbol: int, vocab_size: int) -> None:
@@ -331,9 +322,10 @@ def _position(
     For a table that adds a row behind a separator symbol, `said` is that symbol.
     """
     if isinstance(said, int):
-        table = reader.take("position", "n_max", width)
+        table = reader.take("position", "n_max d", {"d": width})
         _expect_symbol("position.separator =", said, vocab_size)
-        return PairTable(table, reader.take("position.second", width), said)
+        second = reader.take("position.second", "d", {"d": width})
+        return PairTable(table, second, said)
     if "position" not in reader.left:
         return said
     if said is not None:
@@ -341,33 +333,25 @@ def _position(
             "the file has a tensor 'position' and config.position names a formula; "
             "expected one of the two"
         )
-    return PositionTable(reader.take("position", "n_max", width))
+    return PositionTable(reader.take("position", "n_max d", {"d": width}))
 
 
-def _check_padding(
-    padding: int,
-    vocab_size: int,
-    substitutable: Sequence[int] | None,
-    position: Any,
-    layers: Sequence[Layer],
-) -> None:
+def _check_padding(padding: int, model: Transformer) -> None:
     """Raises `InputError` for a padding symbol that is unknown or substitutable.
 
     Also if a temperature or position encoding depends on the length, which counts padding.
     """
-    _expect_symbol("padding =", padding, vocab_size)
-    if substitutable is None or padding in substitutable:
+    _expect_symbol("padding =", padding, model.vocab_size)
+    if model.substitutable is None or padding in model.substitutable:
         raise InputError(
             f"padding = {padding}, which is no token to put in; expected `substitutable` "
             "to list the others"
         )
     # A temperature or position encoding that depends on the length would count padding.
-    terms = getattr(position, "terms", ())
-    schedules = (layer.attention.temperature for layer in layers)
-    if any(getattr(term, "length_power", 0) for term in terms) or not all(
-        isinstance(tau, ConstantTemperature | None)
-        or getattr(tau, "of", "length") == "position"
-        for tau in schedules
+    terms = getattr(model.position, "terms", ())
+    schedules = (layer.attention.temperature for layer in model.layers)
+    if any(getattr(term, "length_power", 0) for term in terms) or any(
+        tau is not None and tau.depends_on_length for tau in schedules
     ):
         raise InputError(
             f"padding = {padding}, and a temperature or position encoding goes with n, "
@@ -378,6 +362,9 @@ def _check_padding(
 def name_tensors(model: Transformer) -> Tensors:
     """Returns the model's tensors by their names in a file; a repeated layer's once."""
     named: dict[str, Any] = {"embedding": model.embedding}
+    # By what the names of their tensors begin with.
+    parts: dict[str, Any] = {"final_norm": model.final_norm, "entry": model.entry}
+    parts["entry.norm"] = model.entry and model.entry.norm
     if isinstance(model.position, PositionTable):
         named["position"] = model.position.table
     if isinstance(model.position, PairTable):
@@ -385,45 +372,22 @@ def name_tensors(model: Transformer) -> Tensors:
     for k, layer in enumerate(model.layers):
         if first_place(model, k) != k:
             continue
-        attention = layer.attention
-        for name in (
-            "query key value output query_bias key_bias value_bias output_bias "
-            "score_vector"
-        ).split():
-            named[f"layers.{k}.attention.{name}"] = getattr(attention, name)
-        for name in NORMED:
-            _name_norm(named, f"layers.{k}.attention.{name}", getattr(attention, name))
-        distance = tensor_of(attention.distance_bias)
-        named[f"layers.{k}.attention.distance_bias"] = distance
-        for name in ("w1", "b1", "w2", "b2", "gate", "gate_bias"):
-            named[f"layers.{k}.ffn.{name}"] = getattr(layer.feed_forward, name)
-        for norm in ("norm1", "norm2"):
-            _name_norm(named, f"layers.{k}.{norm}", getattr(layer, norm))
-    _name_norm(named, "final_norm", model.final_norm)
-    _name_readout(named, model.readout)
-    if model.entry is not None:
-        _name_norm(named, "entry.norm", model.entry.norm)
-        named["entry.projection"] = model.entry.projection
-        named["entry.projection_bias"] = model.entry.bias
+        name, attention = f"layers.{k}", layer.attention
+        parts[f"{name}.attention"] = attention
+        for norm in NORMED:
+            parts[f"{name}.attention.{norm}"] = getattr(attention, norm)
+        if (bias := attention.distance_bias) is not None:
+            (tensor,) = array_fields(type(bias))
+            named[f"{name}.attention.distance_bias"] = getattr(bias, tensor)
+        parts[f"{name}.ffn"] = layer.feed_forward
+        parts |= {f"{name}.norm1": layer.norm1, f"{name}.norm2": layer.norm2}
+    if isinstance(readout := model.readout, Readout):
+        parts["readout"] = readout
+    elif readout is not None:
+        parts |= {f"head.{at}": step for at, step in enumerate(readout.steps)}
+        if readout.tied or readout.bias is not None:  # else the reader refuses it
+            named[f"head.{len(readout.steps)}.bias"] = readout.bias
+    for name, part in parts.items():
+        for field in array_fields(type(part)):
+            named[f"{name}.{field}"] = getattr(part, field)
     return {name: tensor for name, tensor in named.items() if tensor is not None}
-
-
-def _name_readout(named: dict[str, Any], readout: Readout | Head | None) -> None:
-    if isinstance(readout, Readout):
-        named |= {"readout.weight": readout.weight, "readout.bias": readout.bias}
-    if not isinstance(readout, Head):
-        return
-    for at, operation in enumerate(readout.steps):
-        if isinstance(operation, Norm):
-            _name_norm(named, f"head.{at}", operation)
-        elif isinstance(operation, Affine):
-            named[f"head.{at}.weight"] = operation.weight
-            named[f"head.{at}.bias"] = operation.bias
-    if readout.tied or readout.bias is not None:  # else the reader refuses it
-        named[f"head.{len(readout.steps)}.bias"] = readout.bias
-
-
-def _name_norm(named: dict[str, Any], name: str, norm: Norm | None) -> None:
-    if norm is not None:
-        for tensor in norm.tensors():
-            named[f"{name}.{tensor}"] = getattr(norm, tensor)

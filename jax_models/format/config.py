@@ -6,7 +6,8 @@ entry wins over the same key at the top level, where values that all layers shar
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from jax_models.arguments import (
@@ -20,7 +21,7 @@ from jax_models.arguments import (
 from jax_models.errors import InputError
 from jax_models.format.pieces import (
     check_distance,
-    decode_head,
+    check_head,
     decode_position,
     decode_rotary,
     decode_temperature,
@@ -32,34 +33,158 @@ from jax_models.format.pieces import (
     norm_word,
 )
 from jax_models.model.entry import Padding, TokenDropout
-from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
-from jax_models.model.mask import MASKS
+from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS, Layer
+from jax_models.model.mask import MASKS, SIGHTS
 from jax_models.model.readout import Accept, Pooling
 from jax_models.model.rows import ACTIVATIONS, NORMS, Norm
 from jax_models.model.scores import SCORES
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import WEIGHTINGS
 
-# Norms of one head's queries and keys, with entries and tensors of these names.
-NORMED = ("query_norm", "key_norm")
 FORMATS = ("attention-bounds/1", "attention-bounds/2")
-# Limits of version 1 of the format, which is written if it can hold the model: hashes of
-# files are keys of results. By key, the values that it has; name endings of tensors that it
-# lacks, and of tensors that it requires in every layer.
-VERSION_1: dict[str, tuple[Any, ...]] = {
-    "norm": ("layer_norm",),
-    "activation": ("relu", "gelu"),
-    "combine": ("residual", "concat"),
-    "norm1": (True,),
-    **dict.fromkeys(("key_value_heads", "head", "rotary", "same_as"), (None,)),
-    **dict.fromkeys(
-        (
-            *("window", "distance_bias", "token_dropout", "pooling", "padding"),
-            *("head_row", "special", *NORMED),
-        ),
-        (None,),
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """Key of a config: the reader of its entry, and the part of a model that it encodes."""
+
+    read: Callable[[str, Any], Any]  # from its words in messages, and an entry
+    path: str = ""  # attributes that lead to the part, from a layer or the model
+    default: Any = None  # None: the part may be absent
+    # Values in version 1 of the format, which is written if it can hold the model: hashes
+    # of files are keys of results. None allows all.
+    old: tuple[Any, ...] | None = None
+    encode: Callable[[Any], Any] = lambda part: part
+    required: bool = False
+
+
+NEW = (None,)  # `Key.old` of a key that version 1 does not have
+
+
+def _word(names: Iterable[str]) -> Callable[[str, Any], str]:
+    return lambda where, entry: choose_name(where, entry, tuple(names))
+
+
+def _count(where: str, entry: Any) -> int:
+    return expect_integer(where, entry, 1)
+
+
+def _positive(where: str, entry: Any) -> float:
+    return expect_number(where, entry, 0, above=True)
+
+
+def _boolean(where: str, entry: Any) -> bool:
+    expect_kind(where, entry, bool, "true or false")
+    return entry
+
+
+def _decode_norm(where: str, entry: Any) -> dict[str, Any]:
+    keys = {name: SHARED[name] for name in ("norm", "layer_norm_epsilon")}
+    return _decode(f"{where}.", expect_keys(where, entry, list(keys)), keys)
+
+
+def _encode_norm(norm: Norm) -> dict[str, Any]:
+    return {"norm": norm_word(norm), "layer_norm_epsilon": norm.epsilon}
+
+
+def _list(kind: type) -> Callable[[str, Any], tuple[Any, ...]]:
+    def read(where: str, entry: Any) -> tuple[Any, ...]:
+        if not isinstance(entry, list) or any(type(item) is not kind for item in entry):
+            raise InputError(
+                f"{where} = {show(entry)}; expected a list of {kind.__name__}"
+            )
+        if entry == [] and where == "substitutable":
+            raise InputError("substitutable = []; list symbols, or leave it out")
+        for item, count in Counter(entry).most_common(1):
+            if count > 1:
+                raise InputError(f"{where} lists {item!r} {count} times; expected once")
+        return tuple(entry)
+
+    return read
+
+
+def _fields(
+    kind: type, /, **names: str
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Reader and encoder of a part whose entry has a key for each attribute in `names`."""
+
+    def read(where: str, entry: Any) -> Any:
+        expect_keys(where, entry, list(names.values()))
+        # The class refuses None for what has no default, and names it.
+        defaults = {x.name: x.default for x in dataclasses.fields(kind)}
+        given = {
+            name: entry.get(key)
+            for name, key in names.items()
+            if key in entry or defaults[name] is dataclasses.MISSING
+        }
+        return kind(**given)
+
+    def encode(part: Any) -> dict[str, Any]:
+        return {key: getattr(part, name) for name, key in names.items()}
+
+    return read, encode
+
+
+# Keys that a file has once for all layers; a model has them in each layer.
+SHARED = {
+    # `norm2` stands in every layer that has norms, `norm1` may be missing.
+    "norm": Key(_word(NORMS), "norm2", "layer_norm", ("layer_norm",), norm_word),
+    "layer_norm": Key(_word(NORM_PLACEMENTS), "layer_norm", "none"),
+    "layer_norm_epsilon": Key(
+        lambda where, entry: expect_number(where, entry, 0), "norm2.epsilon", 1e-5
+    ),
+    "activation": Key(
+        _word(ACTIVATIONS), "feed_forward.activation", "relu", ("relu", "gelu")
     ),
 }
+# Keys of a layer's entry alone.
+OWN = {
+    "weighting": Key(_word(WEIGHTINGS), "attention.weighting.name", required=True),
+    "mask": Key(_word(MASKS), "attention.mask", "none"),
+    "score": Key(_word(SCORES), "attention.score", "scaled_dot_product"),
+    "temperature": Key(
+        decode_temperature, "attention.temperature", encode=encode_temperature
+    ),
+    "key_value_heads": Key(_count, old=NEW),
+    "norm1": Key(_boolean, default=True, old=(True,)),
+}
+# Norms of one head's queries and keys, with entries and tensors of these names.
+NORMED = ("query_norm", "key_norm")
+# Keys that stand in layers' entries if layers differ, else at the top level.
+ONCE = {
+    "combine": Key(_word(COMBINATIONS), "combine", "residual", ("residual", "concat")),
+    "tie_resolution": Key(_positive, "attention.weighting.tie_resolution"),
+    "rotary": Key(decode_rotary, "attention.rotary", None, NEW, encode_rotary),
+    "window": Key(_count, "attention.window", None, NEW),
+    **{
+        name: Key(_decode_norm, f"attention.{name}", None, NEW, _encode_norm)
+        for name in NORMED
+    },
+    "distance_bias": Key(
+        check_distance, "attention.distance_bias", None, NEW, encode_distance
+    ),
+}
+_DROPOUT = _fields(TokenDropout, mask="mask", share="share")
+_POOLING = _fields(Pooling, kind="kind", normalised="normalised")
+_ACCEPT = _fields(Accept, class_="class", threshold="threshold")
+# Keys of a model.
+TOP = {
+    "vocabulary": Key(_list(str), "vocabulary", encode=list),
+    "substitutable": Key(_list(int), "substitutable", encode=list),
+    "special": Key(_list(int), "special", None, NEW, list),
+    "head": Key(check_head, "readout", None, NEW, encode_head),
+    "head_row": Key(_word(("first", "last")), "head_row", None, NEW),
+    "position": Key(decode_position, "position", encode=encode_position),
+    "token_dropout": Key(_DROPOUT[0], "token_dropout", None, NEW, _DROPOUT[1]),
+    "pooling": Key(_POOLING[0], "pooling", None, NEW, _POOLING[1]),
+    "padding": Key(lambda where, entry: Padding(entry), "padding.symbol", None, NEW),
+    "accept": Key(_ACCEPT[0], "accept", None, None, _ACCEPT[1]),
+}
+LAYER = SHARED | OWN | ONCE
+VERSION_1 = {"same_as": NEW} | {
+    name: key.old for name, key in (LAYER | TOP).items() if key.old is not None
+}
+# Name endings of tensors that version 1 lacks, and that it requires in every layer.
 NOT_IN_1 = (
     "ffn.gate",
     "ffn.gate_bias",
@@ -68,32 +193,6 @@ NOT_IN_1 = (
     "position.second",
 )
 ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
-HEAD_ROWS = ("first", "last")
-# Keys that stand in layers' entries if layers differ, else at the top level; defaults.
-SAID_ONCE = {
-    "combine": "residual",
-    "tie_resolution": None,
-    "rotary": None,
-    "window": None,
-    "distance_bias": None,
-    **dict.fromkeys(NORMED),
-}
-TOP_KEYS = [
-    *"format norm layer_norm layer_norm_epsilon activation layers vocabulary special".split(),
-    *"substitutable position accept head head_row token_dropout pooling padding".split(),
-    *SAID_ONCE,
-]
-LAYER_KEYS = [
-    *"weighting mask score temperature key_value_heads norm1".split(),
-    *SAID_ONCE,
-]
-# Keys that a file has once for all layers, with defaults; a model has them in each layer.
-DEFAULTS = {
-    "norm": "layer_norm",
-    "layer_norm": "none",
-    "layer_norm_epsilon": 1e-5,
-    "activation": "relu",
-}
 
 
 def decode_config(
@@ -101,74 +200,89 @@ def decode_config(
     # names of the file's tensors; None checks none of them
     names: Collection[str] | None = None,
     *,
-    # whether the config is from `describe_model`: its layers may have the keys of `DEFAULTS`
+    # whether the config is from `describe_model`: its layers may have the keys of `SHARED`
     described: bool = False,
 ) -> dict[str, Any]:
     """Returns the checked config with defaults, entries such as `accept` as objects.
 
     A layer that repeats an earlier one stays {"same_as": index of that one}.
     """
-    expect_keys("config", config, TOP_KEYS)
+    expect_keys("config", config, ["format", "layers", *SHARED, *ONCE, *TOP])
     if config.get("format") not in FORMATS:
         raise InputError(
             f"config.format = {show(config.get('format'))}; this version reads "
             f"{' and '.join(map(repr, FORMATS))}"
         )
-    checked = dict(config) | decode_shared("", config, DEFAULTS)
     layers: Any = config.get("layers")
     expect_kind("config.layers", layers, list, "a list of layers")
+    checked = _decode("", config, SHARED)
     # In memory layers may differ in what a file says once for all of them.
-    allowed = [*LAYER_KEYS, *(DEFAULTS if described else ())]
+    allowed = [*OWN, *ONCE, *(SHARED if described else ())]
     checked["layers"] = [
         _decode_repeat(k, layers)
         if isinstance(entry, dict) and "same_as" in entry
         else _decode_layer(
-            f"layers[{k}]", expect_keys(f"layers[{k}]", entry, allowed), checked
+            f"layers[{k}]", expect_keys(f"layers[{k}]", entry, allowed), config
         )
         for k, entry in enumerate(layers)
     ]
-    newer = _newer(checked, names) if config["format"] == FORMATS[0] else None
+    newer = _newer(config | checked, names) if config["format"] == FORMATS[0] else None
     if newer is not None:
         raise InputError(
             f"{newer}, which {FORMATS[0]!r} does not have; write {FORMATS[1]!r} as format"
         )
-    for name, kind in (("vocabulary", str), ("substitutable", int), ("special", int)):
-        entry = config.get(name)
-        listed = isinstance(entry, list) and all(type(item) is kind for item in entry)
-        if entry is not None and not listed:
-            raise InputError(
-                f"{name} = {show(entry)}; expected a list of {kind.__name__}"
-            )
-        if entry == [] and name == "substitutable":
-            raise InputError("substitutable = []; list symbols, or leave it out")
-        if entry and (most := Counter(entry).most_common(1)[0])[1] > 1:
-            raise InputError(f"{name} lists {most[0]!r} {most[1]} times; expected once")
-    checked["head"] = decode_head(config.get("head"))
-    if (head_row := config.get("head_row")) is not None:
-        choose_name("head_row", head_row, HEAD_ROWS)
-    checked["position"] = decode_position(config.get("position"))
-    dropout = config.get("token_dropout")
-    if dropout is not None:
-        expect_keys("token_dropout", dropout, ["mask", "share"])
-        checked["token_dropout"] = TokenDropout(
-            dropout.get("mask"), dropout.get("share")
-        )
-    if (pooling := config.get("pooling")) is not None:
-        expect_keys("pooling", pooling, ["kind", "normalised"])
-        checked["pooling"] = Pooling(**pooling)
-    if (padding := config.get("padding")) is not None:
-        checked["padding"] = Padding(padding)
-    accept = config.get("accept")
-    if accept is not None:
-        expect_keys("accept", accept, ["class", "threshold"])
-        checked["accept"] = Accept(
-            expect_integer("accept.class", accept.get("class"), 0),
-            expect_number("accept.threshold", accept.get("threshold")),
-        )
-    return checked
+    return checked | _decode("", config, TOP)
 
 
-def _newer(config: dict[str, Any], names: Collection[str] | None) -> str | None:
+def _decode(
+    # words for the entry in messages, before a key
+    where: str,
+    entry: Mapping[str, Any],
+    keys: Mapping[str, Key],
+    # values of keys that `entry` lacks
+    top: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Values of `keys` in an entry, checked; else those of `top`, else the defaults."""
+    said: dict[str, Any] = {}
+    for name, key in keys.items():
+        given = entry.get(name, top.get(name, key.default))
+        absent = given is None and key.default is None and not key.required
+        said[name] = None if absent else key.read(f"{where}{name}", given)
+    return said
+
+
+def _decode_layer(where: str, entry: Any, top: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked entry of a layer with its own weights, with values that go together."""
+    said = _decode(f"{where}.", entry, LAYER, top)
+    combine, norm, score = said["combine"], said["layer_norm"], said["score"]
+    allowed = {"concat": ("none",), "parallel": ("none", "pre")}.get(combine)
+    if allowed is not None and norm not in allowed:
+        raise InputError(
+            f"{where}.combine = {combine!r} goes only with layer_norm "
+            f"{' or '.join(map(repr, allowed))}, found {norm!r}"
+        )
+    if not said["norm1"] and norm != "pre":
+        raise InputError(
+            f"{where}.norm1 = false goes only with layer_norm 'pre', found {norm!r}"
+        )
+    of_position = getattr(said["temperature"], "of", None) == "position"
+    if of_position and SIGHTS[said["mask"]].after:
+        raise InputError(
+            f'{where}.temperature.of = "position" needs a future mask, the layer has '
+            f"{said['mask']!r}"
+        )
+    # A rotation makes inner products depend on the distance; an additive score has none.
+    if said["rotary"] is not None and not SCORES[score].bilinear:
+        raise InputError(
+            f"{where}.rotary goes only with dot-product scores, found {score!r}"
+        )
+    # A resolution at the top is of the hard layers alone.
+    if not WEIGHTINGS[said["weighting"]].hard:
+        said["tie_resolution"] = None
+    return said
+
+
+def _newer(config: Mapping[str, Any], names: Collection[str] | None) -> str | None:
     """Words for the first feature of a config that version 1 cannot hold, or None."""
     for entry in (config, *config["layers"]):
         for name, words in VERSION_1.items():
@@ -192,40 +306,6 @@ def _norms_alone(model: Transformer) -> list[Norm]:
     return [norm for norm in found if norm is not None]
 
 
-def _decode_norm(where: str, entry: Any) -> dict[str, Any] | None:
-    """Checked entry of a norm of queries or keys, with defaults; None if there is none."""
-    if entry is None:
-        return None
-    expect_keys(where, entry, ["norm", "layer_norm_epsilon"])
-    names = ("norm", "layer_norm_epsilon")
-    found = {name: entry.get(name, DEFAULTS[name]) for name in names}
-    choose_name(f"{where}.norm", found["norm"], tuple(NORMS))
-    expect_number(f"{where}.layer_norm_epsilon", found["layer_norm_epsilon"], 0)
-    return found
-
-
-def _encode_norm(norm: Norm | None) -> dict[str, Any] | None:
-    if norm is None:
-        return None
-    return {"norm": norm_word(norm), "layer_norm_epsilon": norm.epsilon}
-
-
-def decode_shared(
-    where: str,
-    # config entry of the file or of a layer
-    entry: dict[str, Any],
-    # values of keys that `entry` lacks
-    top: dict[str, Any],
-) -> dict[str, Any]:
-    """Values of the keys of `DEFAULTS`, from `entry`, else from `top`, checked."""
-    found = {key: entry.get(key, top[key]) for key in DEFAULTS}
-    choose_name(f"{where}norm", found["norm"], tuple(NORMS))
-    choose_name(f"{where}layer_norm", found["layer_norm"], NORM_PLACEMENTS)
-    choose_name(f"{where}activation", found["activation"], tuple(ACTIVATIONS))
-    expect_number(f"{where}layer_norm_epsilon", found["layer_norm_epsilon"], 0)
-    return found
-
-
 def _decode_repeat(at: int, layers: list[Any]) -> dict[str, Any]:
     """Checked entry of a layer that repeats an earlier one: {"same_as": its index}."""
     where, entry = f"layers[{at}]", layers[at]
@@ -238,110 +318,44 @@ def _decode_repeat(at: int, layers: list[Any]) -> dict[str, Any]:
     return {"same_as": of}
 
 
-def _decode_layer(where: str, entry: Any, top: dict[str, Any]) -> dict[str, Any]:
-    shared = decode_shared(f"{where}.", entry, top)
-    entry = {name: top.get(name, x) for name, x in SAID_ONCE.items()} | entry
-    mask = choose_name(f"{where}.mask", entry.get("mask", "none"), MASKS)
-    combine = choose_name(f"{where}.combine", entry["combine"], COMBINATIONS)
-    placements = {"concat": ("none",), "parallel": ("none", "pre")}
-    allowed = placements.get(combine, NORM_PLACEMENTS)
-    if shared["layer_norm"] not in allowed:
-        raise InputError(
-            f"{where}.combine = {combine!r} goes only with layer_norm "
-            f"{' or '.join(map(repr, allowed))}, found {shared['layer_norm']!r}"
-        )
-    if (resolution := entry["tie_resolution"]) is not None:
-        resolution = expect_number(f"{where}.tie_resolution", resolution, 0, above=True)
-    weighting = choose_name(
-        f"{where}.weighting", entry.get("weighting"), tuple(WEIGHTINGS)
-    )
-    score = entry.get("score", "scaled_dot_product")
-    numbers = {name: entry.get(name) for name in ("window", "key_value_heads")}
-    for name, number in numbers.items():
-        if number is not None:
-            expect_integer(f"{where}.{name}", number, 1)
-    has_norm1 = entry.get("norm1", True)
-    expect_kind(f"{where}.norm1", has_norm1, bool, "true or false")
-    if not has_norm1 and shared["layer_norm"] != "pre":
-        raise InputError(
-            f"{where}.norm1 = false goes only with layer_norm 'pre', found "
-            f"{shared['layer_norm']!r}"
-        )
-    return {
-        "weighting": weighting,
-        "norm1": has_norm1,
-        "mask": mask,
-        "score": choose_name(f"{where}.score", score, tuple(SCORES)),
-        "temperature": decode_temperature(
-            f"{where}.temperature", entry.get("temperature"), mask
-        ),
-        "combine": combine,
-        # One that stands at the top is of the hard layers alone.
-        "tie_resolution": resolution if WEIGHTINGS[weighting].hard else None,
-        **numbers,
-        **{name: _decode_norm(f"{where}.{name}", entry[name]) for name in NORMED},
-        "distance_bias": check_distance(
-            f"{where}.distance_bias", entry["distance_bias"]
-        ),
-        "rotary": decode_rotary(f"{where}.rotary", entry["rotary"], score),
-        **shared,
-    }
+def _encode(part: Any, keys: Mapping[str, Key]) -> dict[str, Any]:
+    """Entries of a layer or a model by key; none for a part that is absent."""
+    found: dict[str, Any] = {}
+    for name, key in keys.items():
+        value = part if key.path else None
+        for attribute in key.path.split("."):
+            value = getattr(value, attribute, None)
+        if value is not None:
+            found[name] = key.encode(value)
+    return {name: entry for name, entry in found.items() if entry is not None}
+
+
+def _describe_layer(layer: Layer) -> dict[str, Any]:
+    # Files have always said that there is no temperature.
+    entry = {"temperature": None} | _encode(layer, LAYER)
+    # Shapes are not checked yet: a key without axes must not fail here.
+    groups, heads = (x.shape[:1] for x in (layer.attention.key, layer.attention.query))
+    if groups and groups != heads:
+        entry["key_value_heads"] = groups[0]
+    if layer.layer_norm == "pre" and layer.norm1 is None:
+        entry["norm1"] = False
+    return entry
 
 
 def describe_model(model: Transformer, names: Collection[str]) -> dict[str, Any]:
-    """Returns a model's config, with the keys of `DEFAULTS` in each layer's entry.
+    """Returns a model's config, with the keys of `SHARED` in each layer's entry.
 
     `names` are those of the model's tensors, and decide the version of the format.
     """
-    config: dict[str, Any] = {"layers": []}
-    for k, layer in enumerate(model.layers):
-        attention, first = layer.attention, first_place(model, k)
-        # A repeated layer is said by the index of its first place, and its tensors stand
-        # once.
-        if first != k:
-            config["layers"].append({"same_as": first})
-            continue
-        entry = {
-            "weighting": attention.weighting.name,
-            "mask": attention.mask,
-            "score": attention.score,
-            "temperature": encode_temperature(attention.temperature),
-            "combine": layer.combine,
-            "tie_resolution": getattr(attention.weighting, "tie_resolution", None),
-            "layer_norm": layer.layer_norm,
-            "activation": layer.feed_forward.activation,
-            "rotary": encode_rotary(attention.rotary),
-            "window": attention.window,
-            **{name: _encode_norm(getattr(attention, name)) for name in NORMED},
-            "distance_bias": encode_distance(attention.distance_bias),
-        }
-        # Shapes are not checked yet: a key without axes must not fail here.
-        groups = attention.key.shape[:1]
-        if groups and groups != attention.query.shape[:1]:
-            entry["key_value_heads"] = groups[0]
-        if layer.layer_norm == "pre" and layer.norm1 is None:
-            entry["norm1"] = False
-        # `norm2` stands in every layer that has norms, `norm1` may be missing.
-        if layer.norm2 is not None:
-            entry["norm"] = norm_word(layer.norm2)
-            entry["layer_norm_epsilon"] = layer.norm2.epsilon
-        config["layers"].append(entry)
+    # A repeated layer is said by the index of its first place, and its tensors stand once.
+    firsts = [first_place(model, k) for k in range(len(model.layers))]
+    config = _encode(model, TOP)
+    config["layers"] = [
+        _describe_layer(model.layers[k]) if first == k else {"same_as": first}
+        for k, first in enumerate(firsts)
+    ]
     for norm in _norms_alone(model):
-        config["norm"] = norm_word(norm)
-        config["layer_norm_epsilon"] = norm.epsilon
-    dropout, accept = model.token_dropout, model.accept
-    lists = ("vocabulary", "substitutable", "special")
-    others = {
-        "head": encode_head(model.readout),
-        "head_row": model.head_row,
-        "token_dropout": dropout and {"mask": dropout.mask, "share": dropout.share},
-        "pooling": model.pooling and dataclasses.asdict(model.pooling),
-        "padding": model.padding and model.padding.symbol,
-        "position": encode_position(model.position),
-        "accept": accept and {"class": accept.class_, "threshold": accept.threshold},
-        **{x: y if (y := getattr(model, x)) is None else list(y) for x in lists},
-    }
-    config |= {name: entry for name, entry in others.items() if entry is not None}
+        config |= _encode_norm(norm)
     # Version 1 wherever it can hold the model: such files keep their bytes, and so their
     # keys.
     config["format"] = FORMATS[_newer(config, names) is not None]
@@ -355,32 +369,30 @@ def first_place(model: Transformer, at: int) -> int:
 
 
 def encode_config(model: Transformer, names: Collection[str]) -> dict[str, Any]:
-    """Returns the config for a model's file; layers must agree in keys of `DEFAULTS`."""
+    """Returns the config for a model's file; layers must agree in keys of `SHARED`."""
     config = describe_model(model, names)
     layers = [entry for entry in config["layers"] if "same_as" not in entry]
     norms = [norm for layer in model.layers for norm in (layer.norm1, layer.norm2)]
     there = [norm for norm in (*norms, *_norms_alone(model)) if norm is not None]
-    for name in DEFAULTS:
-        values = {entry.pop(name, None) for entry in layers}
-        if name == "layer_norm_epsilon":
-            values = {norm.epsilon for norm in there}
-        elif name == "norm":
-            values = {norm_word(norm) for norm in there}
+    held = {name: {entry.pop(name, None) for entry in layers} for name in SHARED}
+    held["norm"] = {norm_word(norm) for norm in there}
+    held["layer_norm_epsilon"] = {norm.epsilon for norm in there}
+    for name, values in held.items():
         if len(values) > 1:
             raise InputError(
                 f"the file format holds one {name} for all layers, the model has "
                 f"{sorted(values)}"
             )
-        config[name] = values.pop() if values else DEFAULTS[name]
+        config[name] = values.pop() if values else SHARED[name].default
     # As files were written before other norms existed, byte for byte.
-    if config["norm"] == DEFAULTS["norm"]:
+    if config["norm"] == SHARED["norm"].default:
         del config["norm"]
-    for name, default in SAID_ONCE.items():
-        values = [entry[name] for entry in layers]
+    for name, key in ONCE.items():
+        values = [entry.pop(name, key.default) for entry in layers]
+        if any(value != values[0] for value in values):
+            for entry, value in zip(layers, values, strict=True):
+                entry[name] = value
         # Alike in all layers: once at the top, or not at all where it is the default.
-        if all(value == values[0] for value in values):
-            for entry in layers:
-                del entry[name]
-            if values and values[0] != default:
-                config[name] = values[0]
+        elif values and values[0] != key.default:
+            config[name] = values[0]
     return config

@@ -1,13 +1,12 @@
 """Parts of models decoded from and encoded as config entries; see docs/model-format.md.
 
-A schedule gives the temperature of a layer by length or position. A distance bias is added
-to the scores of attention. An absent part is None, and so is its entry.
+An entry is an object with the fields of the part's class, by name, and the word of the class
+as `kind` where there are several.
 """
 
 import dataclasses
-import math
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from jax import Array
 from jaxtyping import Float
@@ -22,7 +21,6 @@ from jax_models.arguments import (
 )
 from jax_models.errors import InputError
 from jax_models.model.attention import Schedule
-from jax_models.model.mask import SIGHTS
 from jax_models.model.position import (
     Coordinates,
     PairTable,
@@ -42,7 +40,6 @@ from jax_models.model.relative import (
     Rotary,
 )
 from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Norm
-from jax_models.model.scores import SCORES
 from jax_models.model.temperature import (
     ConstantTemperature,
     InverseLogTemperature,
@@ -50,6 +47,21 @@ from jax_models.model.temperature import (
 )
 
 LINEAR, EMBEDDING = "linear", "embedding"
+# Classes of parts by their words in files.
+SCHEDULES = {
+    "constant": ConstantTemperature,
+    "inverse_log": InverseLogTemperature,
+    "power": PowerTemperature,
+}
+SCALINGS = {
+    "linear": LinearScaling,
+    "llama3": Llama3Scaling,
+    "listed": ListedFrequencies,
+}
+DISTANCES: dict[str, type[DistanceBias]] = {
+    "alibi": Alibi,
+    "buckets": DistanceBuckets,
+}
 
 
 def _kind(where: str, entry: Any, kinds: Iterable[str]) -> str:
@@ -58,46 +70,36 @@ def _kind(where: str, entry: Any, kinds: Iterable[str]) -> str:
     return choose_name(f"{where}.kind", named, tuple(kinds))
 
 
-def norm_word(norm: Norm) -> str:
-    """Name of a norm in files; the class's name if files have none for it."""
-    # A norm of a caller's own has no word: its class's name is refused, by name, as unknown.
-    return _word(NORMS, norm)
-
-
 def _word(kinds: Mapping[str, type], part: Any) -> str:
     """Word of a part's class in files; the class's name if there is none."""
+    # A class of a caller's own has no word: its name is refused, by name, as unknown.
     words = (word for word, kind in kinds.items() if kind is type(part))
     return next(words, type(part).__name__)
 
 
-SCHEDULES = {
-    "constant": ConstantTemperature,
-    "inverse_log": InverseLogTemperature,
-    "power": PowerTemperature,
-}
+def norm_word(norm: Norm) -> str:
+    """Name of a norm in files; the class's name if files have none for it."""
+    return _word(NORMS, norm)
 
 
-def decode_temperature(where: str, entry: Any, mask: str) -> Schedule | None:
-    """Returns the schedule that a layer's `temperature` entry describes."""
+def read_fields(where: str, entry: Any, kind: type, *more: str) -> dict[str, Any]:
+    """Fields of a class in an entry, which may have the keys `more`; defaults, or None."""
+    fields = {x.name: x.default for x in dataclasses.fields(kind)}
+    expect_keys(where, entry, [*more, *fields])
+    # A field without a default is refused by the class, which names it.
+    none = {x: None for x, value in fields.items() if value is dataclasses.MISSING}
+    return {name: entry.get(name, value) for name, value in (fields | none).items()}
+
+
+def decode_temperature(where: str, entry: Any) -> Schedule | None:
+    """Returns the schedule that a layer's `temperature` entry describes; None of None."""
     if entry is None:
         return None
-    kind = _kind(where, entry, SCHEDULES)
-    fields = dataclasses.fields(SCHEDULES[kind])
-    expect_keys(where, entry, ["kind", *(field.name for field in fields)])
-    if kind == "constant":
-        return ConstantTemperature(
-            expect_number(f"{where}.value", entry.get("value"), 0, above=True)
-        )
-    scale = expect_number(f"{where}.scale", entry.get("scale"), 0, above=True)
-    if kind == "inverse_log":
-        return InverseLogTemperature(scale)
-    exponent = expect_number(f"{where}.exponent", entry.get("exponent"))
-    of = choose_name(f"{where}.of", entry.get("of", "length"), ("length", "position"))
-    if of == "position" and SIGHTS[mask].after:
-        raise InputError(
-            f'{where}.of = "position" needs a future mask, the layer has {mask!r}'
-        )
-    return PowerTemperature(scale, exponent, cast(Any, of))
+    kind: Any = SCHEDULES[_kind(where, entry, SCHEDULES)]
+    said = read_fields(where, entry, kind, "kind")
+    for name in {"value", "scale"} & said.keys():
+        said[name] = expect_number(f"{where}.{name}", said[name], 0, above=True)
+    return kind(**said)
 
 
 def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
@@ -118,105 +120,63 @@ def _number(value: Any) -> Any:
         return value
 
 
-POWER_KEYS = "coordinate scale position_power length_power alternating offset".split()
-RESIDUE_KEYS = "coordinate modulus residues offset".split()
-
-
-def decode_position(entry: Any) -> Sinusoidal | Coordinates | int | None:
+def decode_position(where: str, entry: Any) -> Sinusoidal | Coordinates | int:
     """Returns the formula of a config's `position`; the separator symbol of "pairs"."""
-    if entry is None:
-        return None
-    kind = _kind("position", entry, ("sinusoidal", "coordinates", "pairs"))
+    kind = _kind(where, entry, ("sinusoidal", "coordinates", "pairs"))
     if kind == "pairs":
-        expect_keys("position", entry, ["kind", "separator"])
-        return expect_integer("position.separator", entry.get("separator"), 0)
+        expect_keys(where, entry, ["kind", "separator"])
+        return expect_integer(f"{where}.separator", entry.get("separator"), 0)
     if kind == "sinusoidal":
-        expect_keys("position", entry, ["kind", "base", "scale"])
-        return Sinusoidal(entry.get("base", 10000), entry.get("scale", 1))
-    expect_keys("position", entry, ["kind", "terms"])
-    terms = entry.get("terms")
-    expect_kind("position.terms", terms, list, "a list of terms")
-    return Coordinates(tuple(map(_decode_term, range(len(terms)), terms)))
+        return Sinusoidal(**read_fields(where, entry, Sinusoidal, "kind"))
+    expect_keys(where, entry, ["kind", "terms"])
+    expect_kind(f"{where}.terms", entry.get("terms"), list, "a list of terms")
+    return Coordinates(
+        tuple(map(_decode_term, range(len(entry["terms"])), entry["terms"]))
+    )
 
 
 def _decode_term(at: int, entry: Any) -> PowerTerm | ResidueTerm:
     where = f"position.terms[{at}]"
     residue = isinstance(entry, dict) and "modulus" in entry
-    expect_keys(where, entry, RESIDUE_KEYS if residue else POWER_KEYS)
-    coordinate = expect_integer(f"{where}.coordinate", entry.get("coordinate"), 0)
-    offset = expect_number(f"{where}.offset", entry.get("offset", 1))
-    if residue:
-        modulus = expect_integer(f"{where}.modulus", entry["modulus"], 1, math.inf)
-        residues: Any = entry.get("residues")
-        expect_kind(f"{where}.residues", residues, list, "a list")
-        found = tuple(
-            expect_integer(f"{where}.residues", r, 0, math.inf) for r in residues
-        )
-        return ResidueTerm(coordinate, modulus, found, offset)
-    alternating = entry.get("alternating", False)
-    expect_kind(f"{where}.alternating", alternating, bool, "true or false")
-    defaults = {"scale": 1, "position_power": 0, "length_power": 0}
-    numbers = {
-        name: expect_number(f"{where}.{name}", entry.get(name, default))
-        for name, default in defaults.items()
-    }
-    return PowerTerm(coordinate, **numbers, alternating=alternating, offset=offset)
+    kind: Any = ResidueTerm if residue else PowerTerm
+    said = read_fields(where, entry, kind)
+    try:
+        return kind(**said)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
 
 
 def encode_position(position: Any) -> dict[str, Any] | None:
     """Returns the config entry of a position formula or pair table; None of a table."""
     if isinstance(position, PairTable):
         return {"kind": "pairs", "separator": position.separator}
-    if position is None or isinstance(position, PositionTable):
+    if isinstance(position, PositionTable):
         return None
     if isinstance(position, Sinusoidal):
-        return {"kind": "sinusoidal", "base": position.base, "scale": position.scale}
+        return {"kind": "sinusoidal", **vars(position)}
     terms = [dataclasses.asdict(term) for term in position.terms]
-    for term in terms:
-        # Lists, as JSON has them and the decoder takes them.
-        if "residues" in term:
-            term["residues"] = list(term["residues"])
     return {"kind": "coordinates", "terms": terms}
 
 
-# By kind in a config: the class, and the axes of its tensor after that of heads.
-DISTANCES: dict[str, tuple[type[DistanceBias], tuple[str, ...]]] = {
-    "alibi": (Alibi, ()),
-    "buckets": (DistanceBuckets, ("buckets",)),
-}
-
-
-def check_distance(where: str, entry: Any) -> dict[str, Any] | None:
+def check_distance(where: str, entry: Any) -> dict[str, Any]:
     """Returns the `distance_bias` entry of a layer, checked."""
-    if entry is None:
-        return None
     kind = _kind(where, entry, DISTANCES)
-    expect_keys(where, entry, ["kind", *_options(DISTANCES[kind][0])])
-    if kind == "buckets":
-        both = entry.get("bidirectional", True)
-        expect_kind(f"{where}.bidirectional", both, bool, "true or false")
+    expect_keys(where, entry, ["kind", *_options(DISTANCES[kind])])
+    both = entry.get("bidirectional", True)
+    expect_kind(f"{where}.bidirectional", both, bool, "true or false")
     return entry
 
 
 def decode_distance(entry: dict[str, Any], tensor: Float[Array, "..."]) -> DistanceBias:
     """Returns the distance bias with a checked entry's options and the tensor."""
     options = {name: value for name, value in entry.items() if name != "kind"}
-    return DISTANCES[entry["kind"]][0](tensor, **options)
+    return DISTANCES[entry["kind"]](tensor, **options)
 
 
-def encode_distance(bias: DistanceBias | None) -> dict[str, Any] | None:
+def encode_distance(bias: DistanceBias) -> dict[str, Any]:
     """Returns the config entry of a distance bias."""
-    if bias is None:
-        return None
-    kind = _word({word: one for word, (one, _) in DISTANCES.items()}, bias)
-    return {"kind": kind} | {name: getattr(bias, name) for name in _options(type(bias))}
-
-
-def tensor_of(bias: DistanceBias | None) -> Any:
-    """The slopes or table that a file holds as the tensor of a distance bias."""
-    if bias is None:
-        return None
-    return bias.slopes if isinstance(bias, Alibi) else bias.table
+    options = {name: getattr(bias, name) for name in _options(type(bias))}
+    return {"kind": _word(DISTANCES, bias)} | options
 
 
 def _options(kind: type[DistanceBias]) -> list[str]:
@@ -224,61 +184,38 @@ def _options(kind: type[DistanceBias]) -> list[str]:
     return [field.name for field in fields if field.metadata.get("static")]
 
 
-SCALINGS = {
-    "linear": LinearScaling,
-    "llama3": Llama3Scaling,
-    "listed": ListedFrequencies,
-}
-
-
-def decode_rotary(where: str, entry: Any, score: str) -> Rotary | None:
+def decode_rotary(where: str, entry: Any) -> Rotary:
     """Returns the rotary positions that a layer's `rotary` entry describes."""
-    if entry is None:
-        return None
-    expect_keys(where, entry, [field.name for field in dataclasses.fields(Rotary)])
-    # A rotation makes inner products depend on the distance; an additive score has none.
-    if score in SCORES and not SCORES[score].bilinear:
-        raise InputError(f"{where} goes only with dot-product scores, found {score!r}")
-    scaling = entry.get("scaling")
-    if scaling is not None:
-        kind = SCALINGS[_kind(f"{where}.scaling", scaling, SCALINGS)]
-        names = [field.name for field in dataclasses.fields(kind)]
-        expect_keys(f"{where}.scaling", scaling, ["kind", *names])
-        scaling = kind(*(scaling.get(name) for name in names))
-    return Rotary(
-        entry.get("dims"),
-        entry.get("theta", 10000),
-        entry.get("pairing", "half"),
-        scaling,
-    )
+    said = read_fields(where, entry, Rotary)
+    if (scaling := said["scaling"]) is not None:
+        where = f"{where}.scaling"
+        kind: Any = SCALINGS[_kind(where, scaling, SCALINGS)]
+        said["scaling"] = kind(**read_fields(where, scaling, kind, "kind"))
+    return Rotary(**said)
 
 
-def encode_rotary(rotary: Rotary | None) -> dict[str, Any] | None:
+def encode_rotary(rotary: Rotary) -> dict[str, Any]:
     """Returns the config entry of rotary positions."""
-    if rotary is None:
-        return None
     entry = dataclasses.asdict(rotary)
     if rotary.scaling is not None:
         entry["scaling"]["kind"] = _word(SCALINGS, rotary.scaling)
     return entry
 
 
-def decode_head(entry: Any) -> list[Any] | None:
-    """Returns the config entry of a head after checking it; None if there is none."""
-    if entry is None:
-        return None
+def check_head(where: str, entry: Any) -> list[Any]:
+    """Returns the config entry of a head, checked."""
     if not isinstance(entry, list) or not entry:
-        raise InputError(f"head = {show(entry)}; expected a list of its operations")
+        raise InputError(f"{where} = {show(entry)}; expected a list of its operations")
     for at, one in enumerate(entry):
-        where = f"head[{at}]"
+        place = f"{where}[{at}]"
         if isinstance(one, dict):
-            expect_keys(where, one, ["norm", "epsilon"])
-            choose_name(f"{where}.norm", one.get("norm"), tuple(NORMS))
-            expect_number(f"{where}.epsilon", one.get("epsilon"), 0)
+            expect_keys(place, one, ["norm", "epsilon"])
+            choose_name(f"{place}.norm", one.get("norm"), tuple(NORMS))
+            expect_number(f"{place}.epsilon", one.get("epsilon"), 0)
             continue
-        choose_name(where, one, (LINEAR, EMBEDDING, *ACTIVATIONS))
+        choose_name(place, one, (LINEAR, EMBEDDING, *ACTIVATIONS))
         if one == EMBEDDING and at != len(entry) - 1:
-            raise InputError(f"{where} = {one!r} comes last, or not at all")
+            raise InputError(f"{place} = {one!r} comes last, or not at all")
     return entry
 
 

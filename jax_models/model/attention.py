@@ -34,15 +34,19 @@ WINDOW = "a sliding window"
 class Attention:
     """Weights and rules of one attention sublayer; weights are stored (out, in)."""
 
-    query: Array  # [h, e, d]
-    key: Array  # [g, e, d]; one for each group of h / g consecutive heads
-    value: Array  # [g, v, d]
-    output: Array | None  # [d, h v]; None where heads are concatenated instead
-    query_bias: Array | None = None  # [h, e]
-    key_bias: Array | None = None  # [g, e]
-    value_bias: Array | None = None  # [g, v]
-    output_bias: Array | None = None  # [d]
-    score_vector: Array | None = None  # [h, e], of scores that take one
+    # Axes are those of tensors in files, which are read by them.
+    query: Float[Array, "heads d_k width"]
+    # one for each group of h / g consecutive heads
+    key: Float[Array, "key_heads d_k width"]
+    value: Float[Array, "key_heads d_v width"]
+    # None where heads are concatenated instead
+    output: Float[Array, "width concatenated"] | None
+    query_bias: Float[Array, "heads d_k"] | None = None
+    key_bias: Float[Array, "key_heads d_k"] | None = None
+    value_bias: Float[Array, "key_heads d_v"] | None = None
+    output_bias: Float[Array, "width"] | None = None
+    # of scores that take one
+    score_vector: Float[Array, "heads d_k"] | None = None
     weighting: Weighting = dataclasses.field(kw_only=True)
     # Here and not in the weighting: it divides the scores of hard weightings too.
     temperature: Schedule | None = None

@@ -91,20 +91,20 @@ class TokenDropout:
 
 @pytree
 class Entry:
-    """y^(0) = projection norm(embedding[x] + position) + bias; either may be absent."""
+    """y^(0) = projection norm(embedding[x] + position) + bias; both may be absent."""
 
     # A norm behind the embedding (BERT), a projection of narrow embeddings to the model's
     # width (ELECTRA), or the one and then the other (ALBERT).
     norm: Norm | None = None  # [E]
     projection: Float[Array, "width d_embedding"] | None = None
-    bias: Float[Array, "width"] | None = None
+    projection_bias: Float[Array, "width"] | None = None
 
     @property
     def operations(self) -> tuple[Operation, ...]:
         """Operations on rows, in order."""
         found: list[Operation] = [] if self.norm is None else [self.norm]
         if self.projection is not None:
-            found.append(Affine(self.projection, self.bias))
+            found.append(Affine(self.projection, self.projection_bias))
         return tuple(found)
 
     def __call__(

@@ -31,6 +31,7 @@ from jax_models.model.entry import Entry
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS, FeedForward, Layer
 from jax_models.model.mask import MASKS
 from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
+from jax_models.model.pytree import array_fields
 from jax_models.model.readout import Head, Readout
 from jax_models.model.relative import DistanceBias, Rotary
 from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Norm
@@ -348,7 +349,7 @@ class _Draw:
     ) -> Norm:
         """Norm `name` of rows of `size` coordinates; by default `parts.norm`, d_model."""
         kind = NORMS[name or self.parts.norm]
-        keys = _split(key)[: len(kind.tensors())]
+        keys = _split(key)[: len(array_fields(kind))]
         scale, *others = (self.bias(key, size or self.d_model) for key in keys)
         return kind(1 + scale, *others, self.parts.layer_norm_epsilon)
 

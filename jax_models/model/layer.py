@@ -40,7 +40,7 @@ class FeedForward:
     w2: Float[Array, "width d_ff"]
     b2: Float[Array, "width"] | None
     activation: str = dataclasses.field(default="relu", metadata={"static": True})
-    gate: Array | None = None  # G [f, m]
+    gate: Float[Array, "d_ff read"] | None = None
     gate_bias: Float[Array, "d_ff"] | None = None
 
     @property

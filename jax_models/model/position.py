@@ -18,7 +18,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Shaped
 
-from jax_models.arguments import MAX_LENGTH, expect_integers, expect_number
+from jax_models.arguments import (
+    MAX_LENGTH,
+    expect_integer,
+    expect_integers,
+    expect_kind,
+    expect_number,
+)
 from jax_models.errors import InputError
 from jax_models.model.pytree import pytree
 
@@ -168,9 +174,11 @@ class PowerTerm:
         return self.length_power != 0 or pole
 
     def __post_init__(self) -> None:
+        coordinate = expect_integer("coordinate", self.coordinate, 0)
+        vars(self).update(coordinate=coordinate)
+        expect_kind("alternating", self.alternating, bool, "true or false")
         for name in ("scale", "position_power", "length_power", "offset"):
-            number = expect_number(f"position term: {name}", getattr(self, name))
-            vars(self)[name] = number
+            vars(self)[name] = expect_number(name, getattr(self, name))
 
     def evaluate(
         self, length: int, at: Places | None = None
@@ -214,10 +222,12 @@ class ResidueTerm:
     depends_on_length = False
 
     def __post_init__(self) -> None:
-        offset = expect_number("position term: offset", self.offset)
-        what = "position term: residues"
-        residues = tuple(expect_integers(what, self.residues, most=math.inf))
-        vars(self).update(offset=offset, residues=residues)
+        vars(self).update(
+            coordinate=expect_integer("coordinate", self.coordinate, 0),
+            modulus=expect_integer("modulus", self.modulus, 1, math.inf),
+            residues=tuple(expect_integers("residues", self.residues, 0, math.inf)),
+            offset=expect_number("offset", self.offset),
+        )
 
     def evaluate(
         self, length: int, at: Places | None = None

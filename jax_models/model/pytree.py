@@ -1,6 +1,8 @@
 """Frozen dataclasses as pytrees whose structures differ if their classes do."""
 
 import dataclasses
+import functools
+import typing
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, dataclass_transform
 
@@ -102,6 +104,18 @@ def map_once(function: Callable[[Any], Any], entries: Iterable[Any]) -> tuple[An
         if id(one) not in made:
             made[id(one)] = function(one)
     return tuple(made[id(one)] for one in entries)
+
+
+@functools.cache
+def array_fields(kind: type) -> dict[str, tuple[str, bool]]:
+    """Axes of a dataclass's array fields, from annotations; whether they may be None."""
+    found: dict[str, tuple[str, bool]] = {}
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
+        options = typing.get_args(hints[field.name]) or (hints[field.name],)
+        for axes in (x.dim_str for x in options if hasattr(x, "dim_str")):
+            found[field.name] = axes, type(None) in options
+    return found
 
 
 def in_bytes(tree: Any) -> bytes:

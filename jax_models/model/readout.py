@@ -7,7 +7,12 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from jax_models.arguments import choose_name, expect_kind, expect_number
+from jax_models.arguments import (
+    choose_name,
+    expect_integer,
+    expect_kind,
+    expect_number,
+)
 from jax_models.model.pytree import pytree
 from jax_models.model.rows import Affine, Operation, RmsNorm, linear
 
@@ -59,8 +64,8 @@ class Pooling:
 class Readout:
     """Linear read-out of final activations: logits = weight y + bias."""
 
-    weight: Array  # [classes, d]
-    bias: Array | None = None  # [classes]
+    weight: Float[Array, "classes width"]
+    bias: Float[Array, "classes"] | None = None
 
     def __call__(self, rows: Float[Array, "... width"]) -> Float[Array, "... classes"]:
         """Returns the logits of final activations `rows`."""
@@ -101,4 +106,7 @@ class Accept:
     threshold: float
 
     def __post_init__(self) -> None:
-        vars(self).update(threshold=expect_number("accept.threshold", self.threshold))
+        vars(self).update(
+            class_=expect_integer("accept.class", self.class_, 0),
+            threshold=expect_number("accept.threshold", self.threshold),
+        )

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from jax_models.arguments import expect_number
+from jax_models.arguments import choose_name, expect_number
 from jax_models.model.pytree import pytree
 
 
@@ -68,6 +68,7 @@ class PowerTemperature:
 
     def __post_init__(self) -> None:
         vars(self).update(exponent=expect_number("temperature.exponent", self.exponent))
+        choose_name("temperature.of", self.of, ("length", "position"))
 
     def __call__(
         self, length: int, rows: Int[Array, "..."] | None, dtype: Any

@@ -74,8 +74,8 @@ def linear(
 class Affine(Operation):
     """Row operation weight z + bias, an affine map."""
 
-    weight: Array  # [out, in]
-    bias: Array | None = None  # [out]
+    weight: Float[Array, "out read"]
+    bias: Float[Array, "out"] | None = None
     linear: ClassVar[bool] = True
 
     def __call__(self, *rows: Array) -> Array:
@@ -172,13 +172,7 @@ class Norm(Operation):
         epsilon: float
 
         def __init__(self, *tensors: Any) -> None:
-            """Takes the tensors in the order of the method `tensors`, and the epsilon."""
-
-    @classmethod
-    def tensors(cls) -> tuple[str, ...]:
-        """Names of the norm's tensors [d] in a file, the scale first."""
-        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-        return tuple(x.name for x in fields if not x.metadata.get("static"))
+            """Takes the tensors in the order of the fields, and the epsilon."""
 
     def __post_init__(self) -> None:
         vars(self).update(epsilon=expect_number("layer_norm_epsilon", self.epsilon, 0))

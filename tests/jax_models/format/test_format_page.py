@@ -1,24 +1,25 @@
 """docs/model-format.md says what the reader of files does: words, defaults, an example."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import jax.numpy as jnp
 import pytest
 
 from jax_models.format import config, pieces
 from jax_models.format.build import name_tensors
-from jax_models.model.entry import Entry
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS
 from jax_models.model.mask import MASKS
-from jax_models.model.position import PairTable
+from jax_models.model.position import PairTable, PowerTerm, ResidueTerm
 from jax_models.model.readout import Head, Readout
+from jax_models.model.relative import Alibi
 from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, LayerNorm
 from jax_models.model.scores import SCORES
 from jax_models.weighting import WEIGHTINGS
 from jax_models.weighting.hard import default_resolution
+from tests.architecture import small_model
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "model-format.md").read_text()
 KINDS = (
@@ -36,10 +37,9 @@ def words(page):
     "word",
     sorted(
         {
-            *config.TOP_KEYS,
-            *config.LAYER_KEYS,
-            *pieces.POWER_KEYS,
-            *pieces.RESIDUE_KEYS,
+            *("format", "layers", *config.LAYER, *config.TOP),
+            *(x.name for x in dataclasses.fields(PowerTerm)),
+            *(x.name for x in dataclasses.fields(ResidueTerm)),
             *(*MASKS, *WEIGHTINGS, *SCORES, *ACTIVATIONS, *NORMS),
             *(*COMBINATIONS, *NORM_PLACEMENTS, *KINDS),
             *(pieces.LINEAR, pieces.EMBEDDING),
@@ -65,15 +65,18 @@ ONE, NORM = Affine(jnp.ones((1, 1)), jnp.ones(1)), LayerNorm(jnp.ones(1), jnp.on
     ],
 )
 def test_every_tensor_is_on_the_page(readout, count):
-    norm = NORM
-    attention = MagicMock(query_norm=norm, key_norm=norm)
-    whole = MagicMock(
-        layers=[MagicMock(norm1=norm, norm2=norm, attention=attention)],
-        final_norm=norm,
-        entry=Entry(norm, jnp.ones((1, 1)), jnp.ones(1)),
-        position=PairTable(jnp.zeros((1, 1)), jnp.zeros(1), 0),
-        readout=readout,
+    model = small_model(
+        score="additive",
+        layer_norm="pre",
+        gated=True,
+        query_key_norm="layer_norm",
+        distance_bias=Alibi(jnp.ones(1)),
+        final_norm=True,
+        entry_norm=True,
+        d_embedding=2,
     )
+    position = PairTable(jnp.zeros((1, 1)), jnp.zeros(1), 0)
+    whole = dataclasses.replace(model, position=position, readout=readout)
     shown, named = words(PAGE), name_tensors(whole)
     assert len(named) == 33 + count
     for name in named:
@@ -91,13 +94,13 @@ def test_the_example_is_a_config():
 def test_what_is_not_said_is_what_the_page_says():
     short = {"format": config.FORMATS[0], "layers": [{"weighting": "softmax"}]}
     read = config.decode_config(short)
-    assert {k: read[k] for k in config.DEFAULTS} == {
+    assert {k: read[k] for k in config.SHARED} == {
         "norm": "layer_norm",
         "layer_norm": "none",
         "layer_norm_epsilon": 1e-5,
         "activation": "relu",
     }
-    layer = {k: read["layers"][0][k] for k in config.LAYER_KEYS}
+    layer = {k: read["layers"][0][k] for k in config.OWN | config.ONCE}
     assert {k: value for k, value in layer.items() if value is not None} == {
         "weighting": "softmax",
         "mask": "none",

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import reference
+from jax_models.model.pytree import array_fields
 from jax_models.model.rows import ACTIVATIONS, NORMS, Product
 
 EXACT = reference.multiprecision(60)
@@ -154,7 +155,7 @@ def norm_cases(name):
     rows[5] *= 1e-3
     sizes = np.logspace(-14, 2, 9)
     change = sizes[:, None, None] * rng.normal(size=(9, *rows.shape))
-    tensors = [jnp.asarray(rng.normal(size=5)) for _ in NORMS[name].tensors()]
+    tensors = [jnp.asarray(rng.normal(size=5)) for _ in array_fields(NORMS[name])]
     norm = NORMS[name](*tensors, 1e-5)
     return norm, jnp.asarray(rows), jnp.asarray(change)
 
