@@ -12,8 +12,7 @@ in --out, and found there by the same command.
     --formula='P Q_a' --alphabet=ab --mode=FU --self_test=8 --out=results/tested
 """
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -43,13 +42,12 @@ from jax_models.programs.logic.parser import locate_formula
 from jax_models.programs.logic.self_test import (
     LONGEST,
     MOST_STRINGS,
-    count_strings,
     require_testable,
     run_self_test,
-    spell,
     strings_to_test,
 )
 from jax_models.programs.rasp.compile import check_length
+from jax_models.programs.rasp.self_test import run_self_test as test_program
 
 
 class CompileOptions(Computed, Stored):
@@ -85,16 +83,17 @@ class CompileOptions(Computed, Stored):
     )
 
 
+Groups = Sequence[tuple[np.ndarray, bool]]  # as `strings_to_test` gives them
+
+
 def _tell(done: int, total: int, length: int) -> None:
     tell(f"{done} of {total} rounds, n = {length}")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Compiled:
-    model: jm.Transformer
-    about: dict[str, Any]  # what it is of, for records and keys
-    exact_length: int
-    test: Callable[[list[tuple[np.ndarray, bool]]], dict[str, Any]]
+# A model, columns on its origin, the longest n that it is exact to, and its test on strings.
+Compiled = tuple[
+    jm.Transformer, dict[str, Any], int, Callable[[Groups], dict[str, Any]]
+]
 
 
 def plan(options: CompileOptions) -> Work:
@@ -103,21 +102,19 @@ def plan(options: CompileOptions) -> Work:
     for name, example in ((asked, "'Q_a S Q_b'"), ("alphabet", "ab")):
         if getattr(options, name) is None:
             raise InputError(f"--{name} is missing; give one, as in --{name}={example}")
-    assert options.alphabet is not None
-    alphabet = read_alphabet(options.alphabet)
+    alphabet = read_alphabet(options.alphabet or "")
     build = _of_formula if options.program is None else _of_program
-    compiled = build(options, alphabet)
-    model, most = compiled.model, compiled.exact_length
+    model, about, most, test = build(options, alphabet)
     require_testable(model, options.self_test)
     config = {
         **options.key("self_test", "seed", "dtype"),
-        **compiled.about,
+        **about,
         "model_sha256": sha256(jm.model_bytes(model)),
     }
 
     def compute() -> dict[str, Any]:
         size = len(alphabet), options.self_test, options.seed, most
-        return {"self_test": compiled.test(list(strings_to_test(*size)))}
+        return {"self_test": test(list(strings_to_test(*size)))}
 
     cell = Cell(config, "self-test", compute)
     cells = [cell] if options.self_test else []
@@ -126,7 +123,7 @@ def plan(options: CompileOptions) -> Work:
         tested = [row["self_test"] for row in found_rows(store, cells)]
         config = encode_config(model, name_tensors(model))
         record = {
-            **compiled.about,
+            **about,
             "num_layers": len(model.layers),
             "num_heads": [layer.attention.num_heads for layer in model.layers],
             "d_model": model.width,
@@ -142,10 +139,8 @@ def plan(options: CompileOptions) -> Work:
     return Work(finish, cells, verb="run", unit="self-tests", is_whole=True)
 
 
-def _of_program(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled:
-    path = options.program
-    assert path is not None
-    text = read_whole("program", path)
+def _of_program(options: CompileOptions, alphabet: tuple[str, ...]) -> Compiled:
+    text = read_whole("program", path := options.program or "")
     try:
         program = rasp.check_program(text, alphabet)
         plan = rasp.plan_program(program)
@@ -153,43 +148,20 @@ def _of_program(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     model = rasp.build_model(plan, options.dtype)
-
-    def test(groups: list[tuple[np.ndarray, bool]]) -> dict[str, Any]:
-        for done, (strings, _) in enumerate(groups, 1):
-            logits = np.array([np.asarray(jm.apply_logits(model, x)) for x in strings])
-            found = rasp.read_result(plan, logits)
-            expected = rasp.evaluate_program(program, strings)
-            for row, i in np.argwhere(found != expected)[:1]:
-                raise InputError(
-                    f"the compiled model errs: at position {i} of "
-                    f"{spell(strings[row], alphabet)} it gives {found[row, i]}, the "
-                    f"program {expected[row, i]}; report it"
-                )
-            _tell(done, len(groups), strings.shape[1])
-        return count_strings(groups)
-
+    test = lambda groups: test_program(model, plan, program, groups, _tell)
     longest = rasp.longest_exact_length(plan, options.dtype)
-    about = {"program": text, "alphabet": alphabet}
-    return _Compiled(model, about, longest, test)
+    return model, {"program": text, "alphabet": alphabet}, longest, test
 
 
-def _of_formula(options: CompileOptions, alphabet: tuple[str, ...]) -> _Compiled:
-    assert options.formula is not None
-    formula, places = locate_formula(options.formula, alphabet)
+def _of_formula(options: CompileOptions, alphabet: tuple[str, ...]) -> Compiled:
+    formula, places = locate_formula(options.formula or "", alphabet)
     mode = get_mode(options.mode)
     require_expressible(formula, alphabet, mode, lambda part: str(places[part]))
     model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
     require_exact(model, options.self_test)
-    about = {
-        "formula": format_formula(formula),
-        "alphabet": alphabet,
-        "mode": options.mode,
-    }
-
-    def test(groups: list[tuple[np.ndarray, bool]]) -> dict[str, Any]:
-        return run_self_test(model, formula, alphabet, groups, progress=_tell)
-
-    return _Compiled(model, about, exact_length(model), test)
+    test = lambda groups: run_self_test(model, formula, alphabet, groups, _tell)
+    about = {"formula": format_formula(formula), "alphabet": alphabet}
+    return model, {**about, "mode": options.mode}, exact_length(model), test
 
 
 def _report(record: dict[str, Any], options: CompileOptions, digest: str) -> str:

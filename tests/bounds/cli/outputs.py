@@ -36,6 +36,14 @@ RUNS = {
     "supremum": [*SHAPE_FLAGS, "--length=4", "--mask=none", "--position=none"],
     "restrict": [*SHAPE_FLAGS, "--length=6"],
 }
+TRAIN = "--length=4 --steps=2 --batch_size=2 --num_heads=1 --d_model=4 --d_ff=4"
+# And of those that keep none.
+EVERY = RUNS | {
+    "train": [*TRAIN.split(), "--lengths=3", "--num_inputs=2"],
+    "model": SHAPE_FLAGS,
+    "sample": ["--length=4"],
+    "import": ["--folder=folder"],
+}
 
 
 def written_by(name, end):

@@ -12,6 +12,7 @@ from jax_models.programs.logic import parse_formula, self_test
 from jax_models.programs.logic.compile import compile_formula, exact_length
 from jax_models.programs.logic.modes import MODES
 from jax_models.programs.rasp import compile_program
+from jax_models.programs.rasp import self_test as self_test_of_programs
 from jax_models.programs.rasp.programs import INDUCTION_HEAD
 from tests.bounds.cli.outputs import read_json
 
@@ -87,7 +88,7 @@ def test_a_program_of_a_file(run, monkeypatch):
     run("compile", *flags, "--mode=U").assert_refused("--mode is of formulas")
     # Another program's evaluator.
     monkeypatch.setattr(
-        command.rasp, "evaluate_program", lambda _, x: np.full(x.shape, "?")
+        self_test_of_programs, "evaluate_program", lambda _, x: np.full(x.shape, "?")
     )
     run("compile", *flags, "--fresh").assert_refused("the compiled model errs: at pos")
     Path("p.txt").write_text("a = nowhere\nreturn a")
@@ -132,37 +133,6 @@ def test_an_engine_that_errs_is_refused(run, monkeypatch):
     monkeypatch.setattr(self_test, "engine_logits", wrong)
     result = run("compile", "--formula=Q_a", "--alphabet=ab", "--self_test=2")
     result.assert_refused("its logit is 0.25")
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--alphabet=ab"], "--formula is missing"),
-        (["--formula=Q_a"], "--alphabet is missing"),
-        (
-            ["--formula=Q_a nad Q_b", "--alphabet=ab"],
-            "column 5: found the unknown word",
-        ),
-        (["--formula=Q_a or Q_c", "--alphabet=ab"], "column 8: found the symbol 'c'"),
-        (
-            ["--formula=prime(#<[Q_a])", "--alphabet=ab"],
-            "column 1: found the predicate",
-        ),
-        (["--formula=Q_a", "--alphabet=ab", "--mode=X"], "--mode=X"),
-        (["--formula=Q_a", "--alphabet=ab", "--self_test=-1"], "--self_test=-1"),
-        (
-            ["--formula=T and #<[Q_a] > 9007199254740994", "--alphabet=ab"],
-            "column 15: an integer beyond 2^53",
-        ),
-        (
-            ["--formula=Q_a and N Q_b or #>[Q_a] > 1", "--alphabet=ab", "--mode=FT"],
-            "column 9: N (next) looks at a later position; column 18: #>",
-        ),
-    ],
-)
-def test_a_mistake_is_one_line(run, flags, complaint):
-    run("compile", *flags).assert_refused(complaint)
-    assert not OUT.exists()
 
 
 def test_other_strings_are_another_test(run):
