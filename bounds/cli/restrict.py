@@ -105,22 +105,43 @@ def plan(options: RestrictOptions) -> Work | None:
     if options.verify is not None:
         verify(options, options.verify)
         return None
-    model, config, search = _ask(options)
+    language, length = read_language(options.language), options.length
+    model = restricted_model(options, language, length)
+    names = ("query", "method", "attempts", "seed")
+    asked: dict[str, Any] = {name: getattr(options, name) for name in names}
+    asked["pre_restriction"] = None
+    if options.pre_restriction is not None:
+        asked["pre_restriction"], *others = read_tokens(options.pre_restriction)
+        if others:
+            raise jm.InputError(
+                f"--pre_restriction={options.pre_restriction} holds {len(others) + 1} "
+                "rows; expected one"
+            )
+    # The file in which a model stands is not among what the search depends on.
+    config = {
+        **options.key("dtype"),
+        "language": language if isinstance(language, str) else language.text,
+        "model_sha256": sha256(jm.model_bytes(model)),
+        "n": length,
+        **asked,
+    }
+    search: Callable[..., Restriction] = find_restriction
+    if language != NO_LANGUAGE:
+        search = partial(find_counterexample, language=language)
     start = time.monotonic()
 
     def look(store: ResultStore, **more: Any) -> tuple[Restriction, float]:
         earlier = []  # seconds that parts took which an earlier run finished
 
         def remember(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
-            config_of = {**config, "part": name}
-            cell = Cell(config_of, name, lambda: record_closed(work()))
+            cell = Cell({**config, "part": name}, name, lambda: record_closed(work()))
             if not options.fresh:
-                earlier.append(store.seconds(config_of))
+                earlier.append(store.seconds(cell.config))
             stored = obtain(store, cell, fresh=options.fresh)
             with explained(store.path):
                 return read_closed(stored)
 
-        found = search(remember=remember, **more)
+        found = search(model, length, **asked, remember=remember, **more)
         # What is written is what would be accepted: the checker is asked before.
         if not (checked := check_certificate(model, found.certificate)).accepted:
             raise jm.InputError(
@@ -142,45 +163,10 @@ def plan(options: RestrictOptions) -> Work | None:
         )
 
     def rows(store: ResultStore) -> list[dict[str, Any]]:
-        found, _ = look(store)
         verified = {"language": options.language, "verified": True}
-        return [restriction_row(found) | verified]
+        return [restriction_row(look(store)[0]) | verified]
 
-    return Work(
-        finish, opening=f"restrict: n = {options.length}", rows=rows, is_kept=True
-    )
-
-
-def _ask(
-    options: RestrictOptions,
-) -> tuple[jm.Transformer, dict[str, Any], Callable[..., Restriction]]:
-    """Returns the model, the key of results, and the function that searches."""
-    language, length = read_language(options.language), options.length
-    model = restricted_model(options, language, length)
-    given = None
-    if options.pre_restriction is not None:
-        given, *others = read_tokens(options.pre_restriction)
-        if others:
-            raise jm.InputError(
-                f"--pre_restriction={options.pre_restriction} holds {len(others) + 1} "
-                "rows; expected one"
-            )
-    names = ("query", "method", "attempts", "seed")
-    search: dict[str, Any] = {name: getattr(options, name) for name in names}
-    search["pre_restriction"] = given
-    # The file in which a model stands is not among what the search depends on.
-    config = {
-        **options.key("dtype"),
-        "language": language if isinstance(language, str) else language.text,
-        "model_sha256": sha256(jm.model_bytes(model)),
-        "n": length,
-        **search,
-    }
-    if language == NO_LANGUAGE:
-        find = partial(find_restriction, model, length, **search)
-    else:
-        find = partial(find_counterexample, model, length, language, **search)
-    return model, config, find
+    return Work(finish, opening=f"restrict: n = {length}", rows=rows, is_kept=True)
 
 
 def report(stage: str, partial: PartialInput) -> None:
@@ -216,8 +202,8 @@ def verify(options: RestrictOptions, file: str) -> None:
     asked = read_language(options.language)
     if "language" in given and isinstance(asked, RegularLanguage):
         given["language"] = json.loads(asked.text)
-    if isinstance(n, int) and given.get("query", 0) < 0:
-        given["query"] += n
+    if given.get("query", 0) < 0:
+        given["query"] += length
     for name, value in given.items():
         if value != there[name]:
             raise jm.InputError(
@@ -230,11 +216,7 @@ def verify(options: RestrictOptions, file: str) -> None:
         except jm.InputError as error:
             raise jm.InputError(f"language of certificate {file}: {error}") from error
     model = restricted_model(options, language, length)
-    verification = check_certificate(model, certificate)
-    if not verification.accepted:
-        raise jm.InputError(
-            f"certificate {file} is rejected: {verification.reasons[0]}"
-        )
-    print(f"certificate {file} is accepted")
-    for reason in verification.reasons:
-        print(f"  {reason}")
+    checked = check_certificate(model, certificate)
+    if not checked.accepted:
+        raise jm.InputError(f"certificate {file} is rejected: {checked.reasons[0]}")
+    print("\n  ".join([f"certificate {file} is accepted", *checked.reasons]))

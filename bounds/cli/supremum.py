@@ -14,7 +14,6 @@ import functools
 from functools import partial
 from typing import Any
 
-import jax_models as jm
 from bounds.all_inputs.supremum import (
     BUDGET,
     choose_plan,
@@ -88,11 +87,8 @@ def plan(options: SupremumOptions) -> Work:
         seconds = sum(store.seconds(cell.config) for cell in cells)
         try:
             best = conclude(way, merged, key["ties"], seconds)
-        except RuntimeError as error:  # it is told: no block of a stranger is trusted
-            raise jm.InputError(
-                f"{store.path}: a row of the store is damaged ({error}); run its command "
-                "with --fresh to compute it again, or choose another --out"
-            ) from error
+        except RuntimeError as error:  # over rows of an earlier run they are damaged
+            raise ValueError(str(error)) from error
         ambiguous = best.ties is not None and best.ties.ambiguous
         record = {
             "n": best.length,

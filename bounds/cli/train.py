@@ -148,9 +148,8 @@ def plan(options: TrainOptions) -> Work:
             max_length=max(n, *measuring.lengths) + len(end),
         ),
     )
-    model = dataclasses.replace(
-        model, vocabulary=symbols, substitutable=tuple(range(len(source.symbols)))
-    )
+    letters = tuple(range(len(source.symbols)))
+    model = dataclasses.replace(model, vocabulary=symbols, substitutable=letters)
     model = reweighted(model, options.weighting, options.temperature)
     encode_positions(model, 1)  # refuses a formula that does not fit the width
 
@@ -189,11 +188,10 @@ def plan(options: TrainOptions) -> Work:
 def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
     rows = found.rows()
     _, final = found.measured[-1]
-    levels = {n: source.levels(n) for n in {training.length, *final.lengths}}
     means = zip(final.mean.tolist(), final.standard_error.tolist(), strict=True)
     losses = [
-        {"n": n, "loss": loss, "standard_error": error, **dataclasses.asdict(levels[n])}
-        for n, (loss, error) in zip(final.lengths, means, strict=True)
+        {"n": n, "loss": x, "standard_error": error, **vars(source.levels(n))}
+        for n, (x, error) in zip(final.lengths, means, strict=True)
     ]
     record = {
         "source": repr(source),
@@ -206,12 +204,12 @@ def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
     }
     title = f"Cross-entropy after {len(found.losses)} steps, nats per symbol:"
     lines = "\n".join(["", title, *column_table(losses, SHOWN, ".5f")])
-    level = levels[training.length]
+    length, level = training.length, source.levels(training.length)
     return model_exports(
         found.network,
         record,
         lambda digest: f"{lines}\n\nSHA-256 {digest}",
         columns=found.columns,
         rows=rows,
-        figure=lambda: loss_figure(rows, final.lengths, training.length, level),
+        figure=lambda: loss_figure(rows, final.lengths, length, level),
     )

@@ -13,17 +13,12 @@ from tests.jax_models.format.pretrained.folders import copied, weights_of
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "jax_models/format/pretrained/fixtures"
 OUT = pathlib.Path("results/import")
+BERT = [f"--folder={FIXTURES / 'bert'}", "--dtype=float64"]
 
 
 def test_a_folder_becomes_a_model_file(run):
-    bert = FIXTURES / "bert"
-    asked = run(
-        "import",
-        f"--folder={bert}",
-        "--dtype=float64",
-        f"--check={bert / 'expected.safetensors'}",
-    )
-    assert asked.code == 0
+    flags = [*BERT, f"--check={FIXTURES / 'bert/expected.safetensors'}"]
+    assert run("import", *flags).code == 0
     record = read_json("import")
     assert set(record["largest_difference"]) == {"rows", "logits"}
     assert max(record["largest_difference"].values()) < 1e-12
@@ -51,21 +46,10 @@ def test_a_reference_that_differs_is_noticed(run, tmp_path):
     model = jm.from_pretrained(FIXTURES / "bert", dtype="float64")
     rows = np.asarray(jm.apply(model, tokens)) * (1 + 1e-8)
     save_file({"tokens": tokens, "rows": rows}, tmp_path / "off.safetensors")
-    asked = run(
-        "import",
-        f"--folder={FIXTURES / 'bert'}",
-        "--dtype=float64",
-        f"--check={tmp_path / 'off.safetensors'}",
-    )
-    assert asked.code == 1
-    assert "rows differ from those of" in asked.err
+    asked = run("import", *BERT, "--check=off.safetensors")
+    asked.assert_refused("rows differ from those of")
     assert not (OUT / "model.safetensors").exists()
-
-
-def test_a_folder_is_asked_for(run):
-    asked = run("import")
-    assert asked.code == 1
-    assert "--folder is missing" in asked.err
+    run("import").assert_refused("--folder is missing")
 
 
 def pickle_module(folder):
@@ -82,12 +66,7 @@ BROKEN = {
     "missing tensor": (LACKING, {}, None, "no tensor"),
     "unknown activation": (None, {"hidden_act": "mish"}, None, "'mish'"),
     "configs that disagree": (None, {"hidden_size": 32}, None, "another model's"),
-    "pickled module": (
-        None,
-        {},
-        pickle_module,
-        "asks for 'torch.nn.modules.linear Lin",
-    ),
+    "pickled module": (None, {}, pickle_module, "asks for 'torch.nn.modules.linear"),
     "no folder": (None, {}, shutil.rmtree, "is no folder"),
 }
 

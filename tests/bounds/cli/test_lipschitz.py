@@ -40,13 +40,9 @@ def test_the_files_hold_what_the_estimator_finds(run, make_model):
         assert float(row["looseness_linear"]) == pytest.approx(loose)
         assert loose > 0
         assert float(row["looseness_centred"]) == pytest.approx(0, abs=1e-9)
-    found = bounds.estimate_lipschitz(
-        model,
-        4,
-        inputs=sampled_inputs(model, "parity", 1, seed=3),
-        seed=3,
-        searches=["substitution", "local"],
-    )
+    asked = {"seed": 3, "searches": ["substitution", "local"]}
+    source = sampled_inputs(model, "parity", 1, seed=3)
+    found = bounds.estimate_lipschitz(model, 4, inputs=source, **asked)
     for search in found.searches:
         assert float(rows[0][search.method]) == pytest.approx(search.value, rel=1e-9)
     assert record["kind"].startswith("estimated")
@@ -82,20 +78,3 @@ def test_a_masked_model_has_the_causal_bound_and_no_c1(run):
     assert "too few lengths" in result.out
     header = next(line for line in result.out.splitlines() if " causal" in line)
     assert np.isin(["n", "estimate", "causal"], header.split()).all()
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--weighting=average_hard"], "no Lipschitz constant"),
-        (["--lengths=1,4"], "n = 1"),
-        (["--query=7"], "query = 7"),
-        (["--steps=0"], "steps"),
-        (["--method=exhaustive"], "method"),
-    ],
-)
-def test_a_bad_question_is_one_line(run, flags, complaint):
-    result = run("lipschitz", *QUICK, *flags)
-    result.assert_refused(complaint)
-    # What the length itself refuses is met after the start.
-    assert (result.out == "") == ("--weighting=average_hard" not in flags)

@@ -70,42 +70,7 @@ def test_a_truncated_file_is_one_line_that_names_it(run, model_file):
     run("model", f"--model={path}").assert_refused("short.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--weighting=hard"], "--weighting=hard"),
-        (["--d_model=0"], "--d_model=0"),
-        (["--d_model=5"], "even width"),
-        (["--scale=-1"], "--scale=-1"),
-        (["--scale=inf"], "scale = inf"),
-    ],
-)
-def test_a_bad_flag_is_one_line(run, flags, complaint):
-    run("model", *SHAPE_FLAGS, *flags).assert_refused(complaint)
-    assert not OUT.exists()
-
-
 def test_a_construction_takes_its_own_numbers_of_layers_and_heads(run):
     run("model", "--preset=hard_parity", "--num_layers=3", "--num_heads=2")
     model = build_preset("hard_parity", num_layers=3, num_heads=2, dtype="float64")
     assert OUT.read_bytes() == jm.model_bytes(model)
-    result = run("model", "--preset=hard_parity", "--d_ff=3")
-    assert result.code == 1
-    assert "--d_ff describes a random model" in result.err
-    result = run("model", "--preset=hard_parity", "--scale=0.5")
-    assert result.code == 1
-    assert "--scale describes a random model" in result.err
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        ("--model=m --preset=ones", "give --model or --preset, not both"),
-        ("--preset=two", "--preset=two: 'two' is not one of random, parity, "),
-        ("--c=2", "--c is the sharpness of a construction; name its --preset"),
-        ("--head=lm", "--head is of a checkpoint, and --model names no folder"),
-        ("--preset=ones --d_ff=3", "--d_ff describes a random model"),
-    ],
-)
-def test_options_of_another_kind_of_model_are_refused(run, flags, complaint):
-    run("model", *flags.split()).assert_refused(complaint)

@@ -63,14 +63,11 @@ def test_a_finished_part_is_not_done_again(run, monkeypatch):
     again = run("restrict", *SHAPE, *QUICK)
     assert again.code == 0, again.err
     record = read_json(OUT / "certificate.json")
-    assert {k: v for k, v in record.items() if k != "seconds"} == {
-        k: v for k, v in before.items() if k != "seconds"
-    }
+    assert {**record, "seconds": 0} == {**before, "seconds": 0}
     assert picture.read_bytes() == drawn
     # The searches' own seconds count though another run took them.
-    assert (
-        record["seconds"] >= read_store(OUT / "results.sqlite").column("seconds").sum()
-    )
+    took = read_store(OUT / "results.sqlite").column("seconds").sum()
+    assert record["seconds"] >= took
     with pytest.raises(AssertionError, match="searched again"):
         run("restrict", *SHAPE, *QUICK, "--fresh")
 
@@ -78,13 +75,8 @@ def test_a_finished_part_is_not_done_again(run, monkeypatch):
 def test_a_model_file_and_a_pre_restriction_are_read(run, tmp_path):
     jm.save(jm.build_preset("ones", dtype="float64"), tmp_path / "ones.safetensors")
     np.save(tmp_path / "given.npy", np.array([1, 1, -1, -1, -1, -1, -1, 0]))
-    found = run(
-        "restrict",
-        "--model=ones.safetensors",
-        "--length=8",
-        "--language=none",
-        "--pre_restriction=given.npy",
-    )
+    flags = ["--length=8", "--language=none", "--pre_restriction=given.npy"]
+    found = run("restrict", "--model=ones.safetensors", *flags)
     assert found.code == 0, found.err
     record = read_json(OUT / "certificate.json")
     assert record["rho"][:2] == [1, 1]
@@ -93,22 +85,3 @@ def test_a_model_file_and_a_pre_restriction_are_read(run, tmp_path):
     assert record["free"] == 5
     assert record["pair"] is record["language"] is None
     assert record["mode"] == "exact"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("--weighting=softmax",), "softmax"),
-        (("--language=dyck1", "--length=9"), "odd"),
-        (("--dtype=float32",), "float64"),
-        (("--verify=nothing.json",), "nothing.json"),
-        (("--verify=.",), "is a folder"),
-        (("--query=99",), "query"),
-        (("--pre_restriction=two.npy",), "rows"),
-    ],
-)
-def test_a_bad_flag_is_one_line(run, tmp_path, arguments, complaint):
-    np.save(tmp_path / "two.npy", np.zeros((2, 10), int))
-    asked = () if arguments[0].startswith("--verify") else QUICK
-    result = run("restrict", *SHAPE, *asked, *arguments)
-    result.assert_refused(complaint)

@@ -40,18 +40,3 @@ def test_the_record_names_the_strings(run):
     record = read_json("sample")
     assert record["tokens_sha256"] == [tokens_sha256(row) for row in np.load(OUT)]
     assert record["vocabulary"] == ["0", "1", "$"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--language=dyck1", "--length=7"], "odd"),
-        (["--language=dyck3"], "--language=dyck3"),
-        (["--length=0"], "--length=0"),
-        (["--num_inputs=0"], "--num_inputs=0"),
-        (["--language=parity", "--vocab_size=3"], "--vocab_size"),
-    ],
-)
-def test_a_bad_flag_is_one_line(run, flags, complaint):
-    run("sample", *flags).assert_refused(complaint)
-    assert not OUT.exists()

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import bounds
 from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json
@@ -21,10 +20,8 @@ def test_the_files_hold_what_python_finds(run, make_model):
     rows, record = read_csv("sensitivity"), read_json("sensitivity")
     for n, row in zip(lengths, rows, strict=True):
         found = bounds.average_sensitivity(model, n, num_inputs=2, seed=5)
-        assert [int(row[x]) for x in ("n", "positions", "inputs")] == [
-            *(n, found.positions),
-            found.inputs,
-        ]
+        counts = [int(row[x]) for x in ("n", "positions", "inputs")]
+        assert counts == [n, found.positions, found.inputs]
         assert float(row["lower"]) == found.lower
         assert float(row["upper"]) == found.upper
         assert row["kind"] == found.kind
@@ -36,18 +33,3 @@ def test_the_files_hold_what_python_finds(run, make_model):
     assert Path("results/sensitivity/sensitivity.png").stat().st_size > 1000
     again = run("sensitivity", *TINY, *flags, "--form=sign")
     assert "0 of 4 lengths to average" in again.out
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--num_inputs=1"], "num_inputs"),
-        (["--form=complex"], "form"),
-        (["--query=7"], "query = 7"),
-        (["--target=nothing"], "is no target"),
-        (["--scale=100", "--form=real"], "[-1, 1]"),
-        (["--language=parity"], "language"),
-    ],
-)
-def test_a_bad_question_is_one_line(run, flags, complaint):
-    run("sensitivity", *TINY[:-1], "--lengths=3", *flags).assert_refused(complaint)

@@ -87,20 +87,6 @@ def test_hard_attention_reports_its_ties(run, model_file):
     assert read_json("supremum")["ambiguous"] is True
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("--length=0",), "length"),
-        (("--length=4", "--query=9"), "query = 9 is out of range"),
-        (("--target=logits",), "no read-out"),
-        (("--length=many",), "length"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_asked_is_refused(run, arguments, complaint):
-    run("supremum", *SHAPE_FLAGS, *arguments).assert_refused(complaint)
-
-
 @pytest.mark.slow
 def test_under_a_mask_it_is_a_search_that_says_so_and_goes_on_where_it_stopped(run):
     command = ("supremum", "--length=6", "--mask=future", *SHAPE_FLAGS)
