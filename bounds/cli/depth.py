@@ -22,11 +22,11 @@ from bounds.cli.shared.options import option
 from bounds.cli.shared.progress import tell
 from bounds.cli.shared.runner import Exports, Work
 from bounds.restriction.closed_form import Tower, computable_length
+from bounds.restriction.closed_form.report import describe_routes, record_routes
 from bounds.restriction.closed_form.routes import (
     MOST_LAYERS,
     Route,
     dyck_routes,
-    least,
     parity_routes,
 )
 from bounds.store.results import ResultStore
@@ -92,18 +92,7 @@ def plan(options: DepthOptions) -> Work:
             routes.append(route)
             # Thousands of layers take minutes: say where the work is.
             tell(f"{name}, {route.name}")
-        return {
-            "routes": [
-                {
-                    "name": route.name,
-                    "text": str(route.length),
-                    "number": _number("impossible_from", route.length),
-                    "about": {"parameters": route.parameters, "source": route.source},
-                }
-                for route in routes
-            ],
-            "least": routes.index(least(routes)) if routes else None,
-        }
+        return record_routes(routes)
 
     cells = []
     for name, (_, own) in asked.items():
@@ -111,42 +100,11 @@ def plan(options: DepthOptions) -> Work:
         cells.append(Cell(key, name, partial(compute, name)))
 
     def finish(store: ResultStore) -> Exports:
-        every = found_rows(store, cells)
-        return _export(options, dict(zip(asked, every, strict=True)))
+        found = dict(zip(asked, found_rows(store, cells), strict=True))
+        possible = computable_length(layers, heads, read_out=read_out)
+        record, lines = describe_routes(Tower.of(possible), found)
+        shape = {"num_layers": layers, "num_heads": heads}
+        first = f"L = {layers}, H = {heads}, unique-hard attention."
+        return Exports(shape | record, "\n".join([first, *lines, ""]))
 
     return Work(finish, cells, unit="languages", is_whole=True)
-
-
-def _export(options: DepthOptions, found: dict[str, dict[str, Any]]) -> Exports:
-    layers, heads = options.num_layers, options.num_heads
-    possible = Tower.of(computable_length(layers, heads, read_out=options.read_out))
-    record: dict[str, Any] = {"num_layers": layers, "num_heads": heads}
-    lines = [f"L = {layers}, H = {heads}, unique-hard attention."]
-    every = ["", "Routes:"]
-    for name, title in (("parity", "PARITY"), ("dyck", "DYCK, n even")):
-        routes, at = found[name]["routes"], found[name]["least"]
-        lines.append(f"{title}: possible up to n = {possible}")
-        record[name] = _number("possible_up_to", possible)
-        if at is None:
-            record[name] |= dict.fromkeys(["impossible_from", "route", "parameters"])
-            lines.append("  impossible from: no route evaluated at this depth")
-        else:
-            best, about = routes[at], routes[at]["about"]
-            own = {"route": best["name"], "parameters": about["parameters"]}
-            record[name] |= best["number"] | own
-            lines.append(f"  impossible from n = {best['text']} on ({best['name']})")
-        every += [f"  {name:<9}{one['name']:<42}{one['text']}" for one in routes]
-    record["routes"] = {
-        name: {x["name"]: x["number"] | x["about"] for x in one["routes"]}
-        for name, one in found.items()
-    }
-    return Exports(record, "\n".join([*lines, *every, ""]))
-
-
-def _number(name: str, number: Tower) -> dict[str, Any]:
-    """Returns {name: number}, or null with its log10 or text where it is beyond floats."""
-    if number.integer is not None:
-        return {name: number.integer}
-    if number.log10 is not None:
-        return {name: None, f"log10_{name}": number.log10}
-    return {name: None, f"{name}_text": str(number)}

@@ -30,7 +30,7 @@ from bounds.entropy import (
 )
 from bounds.entropy.closed_form import READINGS
 from bounds.entropy.measure import ENUMERATED
-from bounds.numbers.notation import column_table
+from bounds.entropy.report import entropy_report
 from bounds.store.output import file_sha256
 from bounds.store.table import Table
 from jax_models.model.reweight import with_dtype
@@ -91,7 +91,6 @@ COLUMNS = (
     *("model_stderr", "p0", "eps_kind", "floor_kind", "floor_stderr", "log10_eps"),
     *("prefixes", "enumerated"),
 )
-FLOORS = {"last": "floor_r1", "query": "floor_r2"}  # by the reading
 HOW_MEASURED = ("reading", "eps", "num_inputs", "seed")
 
 
@@ -125,22 +124,8 @@ def _export(options: EntropyOptions, rows: list[dict[str, Any]]) -> Exports:
         "model_sha256": None if file is None else file_sha256(file),
         "rows": [{name: row.get(name) for name in COLUMNS} for row in rows],
     }
-    columns = zip(COLUMNS[:10], COLUMNS[:10], strict=True)
-    table = column_table(rows, columns, ".6g")
-    last, said = rows[-1], []
-    floors = "the floors are those of a model in which one symbol has no influence"
-    if options.language not in OF_THEOREMS:
-        floors = "no theorem puts a floor above the optimum"
-    if file is not None:
-        floors = f"floors are {last['floor_kind']} at n = {last['n']}"
-        above = last["model"] - last[FLOORS[options.reading]]
-        gap = last["unigram"] - last["model"]
-        said = [
-            "",
-            f"At n = {last['n']} the model has {last['model']:.6g} (standard error "
-            f"{last['model_stderr']:.2g}): {above:.3g} above its floor, {abs(gap):.3g} "
-            f"{'below' if gap >= 0 else 'above'} the best constant prediction.",
-        ]
-    report = ["", f"Cross-entropies in nats; {floors}:", *table, *said, ""]
+    has_theorem = options.language in OF_THEOREMS
+    reading = None if file is None else options.reading
+    report = entropy_report(rows, COLUMNS[:10], has_theorem, reading)
     figure = partial(entropy_figure, Table(tuple(rows)), options.language)
-    return Exports(record, "\n".join(report), COLUMNS, rows, figure)
+    return Exports(record, report, COLUMNS, rows, figure)

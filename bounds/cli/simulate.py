@@ -23,9 +23,10 @@ from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import read_subject, refuse_sampling, weighted_model
 from bounds.curves.inputs import GivenInputs
 from bounds.curves.measurement import Subject
-from bounds.numbers.notation import column_table, parse_temperature, ruled
+from bounds.numbers.notation import parse_temperature
 from bounds.simulation.compute import BUDGET, COLUMNS, SimulationCurve, simulate
 from bounds.simulation.paper_shape import check_simulable
+from bounds.simulation.report import simulation_report
 from bounds.store.table import Table
 from jax_models.format.pieces import decode_temperature
 
@@ -70,16 +71,6 @@ class SimulateOptions(
     )
 
 
-# Header and key of the columns.
-SHOWN = (
-    *(("n", "n"), ("inputs", "inputs"), ("all", "all_inputs"), ("ties", "ties")),
-    *(("gap", "gap"), ("theorem", "theorem"), ("tau, theorem", "tau_formula")),
-    *(("tau, certificate", "tau_certificate"), ("error there", "error_certificate")),
-    *(("certified", "bound_certificate"), ("error is the largest of", "measured_on")),
-    *(("tau, --at", "tau_at"), ("certified there", "bound_at")),
-)
-
-
 def plan(options: SimulateOptions) -> Work:
     """Work that simulates the model at every length."""
     lengths = options.lengths
@@ -115,10 +106,6 @@ def plan(options: SimulateOptions) -> Work:
 
 
 def _export(subject: Subject, rows: list[dict[str, Any]]) -> Exports:
-    notes: dict[str, list[str]] = {}  # each with the lengths of its rows
-    for row in rows:
-        for note in row["notes"]:
-            notes.setdefault(note, []).append(str(row["n"]))
     record = {
         "certified": "gap, gap_simulated, the error at tau_formula (by theorem, which "
         "takes tied scores as equal: see notes), bound_certificate and bound_at, over "
@@ -127,12 +114,5 @@ def _export(subject: Subject, rows: list[dict[str, Any]]) -> Exports:
         **subject.named,
         "rows": rows,
     }
-    title = (
-        "Softmax at a temperature in place of hard attention, by length n (tokens): "
-        "certified over\nexact reals for the inputs considered; the error was measured."
-    )
-    table = ruled(column_table(rows, SHOWN, ".3g"))
-    lines = (f"n = {', '.join(lengths)}: {note}" for note, lengths in notes.items())
-    report = "\n".join(["", title, *table, *lines, ""])
     figure = SimulationCurve(Table(tuple(rows))).plot
-    return Exports(record, report, COLUMNS, rows, figure)
+    return Exports(record, simulation_report(rows), COLUMNS, rows, figure)

@@ -1,7 +1,6 @@
 """`constants` writes every closed-form constant, and says what is a claim."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ import jax_models as jm
 from bounds import closed_form_bounds, compute_influence
 from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
 
-OUT = Path("results/constants/constants.json")
 PROMISED = (
     "n layer F A D abar log10_printed log10_printed_tight log10_corrected log10_c1 "
     "log10_c2 hypotheses"
@@ -22,14 +20,12 @@ def test_the_rows_are_the_closed_forms_of_the_python_interface(run, model_file):
     result = run("constants", f"--model={path}", "--lengths=2,50")
     assert result.code == 0, result.err
     rows = read_json("constants")["rows"]
-    assert [(row["n"], row["layer"]) for row in rows] == [
-        (2, 1),
-        (2, 2),
-        (50, 1),
-        (50, 2),
-    ]
+    at = [(row["n"], row["layer"]) for row in rows]
+    assert at == [(2, 1), (2, 2), (50, 1), (50, 2)]
     for row in rows:
         assert set(PROMISED) <= set(row)
+        for name in ("log10_corrected", "log10_printed"):
+            assert f"{row[name]:.5g}" in result.out
     for row in rows[1::2]:
         forms = closed_form_bounds(jm.load(path), row["n"])
         for name in ("corrected", "c1", "c2", "printed", "printed_tight"):
@@ -69,13 +65,6 @@ def test_under_a_mask_the_unmasked_forms_are_null_and_said_to_be(run):
     assert "causal" in result.out
 
 
-def test_the_table_holds_what_the_file_holds(run):
-    result = run("constants", *SHAPE_FLAGS, "--mask=none", "--lengths=4,8")
-    for row in read_json("constants")["rows"]:
-        assert f"{row['log10_corrected']:.5g}" in result.out
-        assert f"{row['log10_printed']:.5g}" in result.out
-
-
 def test_a_bound_of_zero_and_one_beyond_floats_are_null(run):
     flags = [*SHAPE_FLAGS, "--mask=strict_future", "--query=0", "--lengths=4"]
     assert run("constants", *flags).code == 0
@@ -112,30 +101,6 @@ def test_temperature_and_target_are_taken_from_the_flags(run, model_file):
     norm = np.linalg.norm(np.asarray(readout.weight), 2)
     grown = plain["log10_c1"] + math.log10(norm)
     assert logits["log10_c1"] == pytest.approx(grown, rel=1e-12)
-
-
-def test_the_record_says_how_it_was_made(run):
-    run("constants", *SHAPE_FLAGS, "--lengths=4", "--seed=5")
-    record = read_json("constants")
-    assert record["command"] == "constants"
-    assert record["seed"] == 5
-    assert len(record["model_sha256"]) == 64
-    assert record["versions"]["jax"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--lengths=1,4"], "below n = 2"),
-        (["--weighting=average_hard"], "average_hard is hard"),
-        (["--target=logits"], "read-out"),
-        (["--lengths=4", "--query=4"], "query = 4 is out of range"),
-        (["--target=loss"], "--target=loss"),
-    ],
-)
-def test_a_wrong_question_is_one_line(run, flags, complaint):
-    run("constants", *SHAPE_FLAGS, *flags).assert_refused(complaint)
-    assert not OUT.exists()
 
 
 def test_bounds_of_zero_come_back_from_the_store(run, model_file):

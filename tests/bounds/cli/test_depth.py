@@ -9,8 +9,6 @@ import pytest
 from bounds.restriction.closed_form import SwitchingStep, switching_proof
 from tests.bounds.cli.outputs import read_json
 
-OUT = Path("results/depth/depth.json")
-
 
 def depth(run, *flags):
     result = run("depth", *flags)
@@ -94,32 +92,6 @@ def test_the_share_enters_the_papers_routes_alone(run):
         found = record["routes"]["parity"]
         lengths = tuple(found[name]["impossible_from"] for name in routes)
         assert lengths == published[share]
-
-
-def test_the_record_says_how_it_was_made(run):
-    record, _ = depth(run)
-    assert record["command"] == "depth"
-    assert record["flags"]["num_layers"] == 2
-    assert record["seed"] is None
-    assert record["versions"]["attention-bounds"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--num_layers=0"], "--num_layers=0"),
-        (["--num_heads=x"], "--num_heads=x"),
-        (["--free=1"], "1 is not between 0 and 1"),
-        (["--free=half"], "'half' is not a number"),
-        (["--free=1/0"], "'1/0' is not a number"),
-        (["--free=1e-5000"], "1e-5000 is within 1e-30 of 0 or of 1"),
-        ([f"--free=0.{'9' * 80}"], "is within 1e-30 of 0 or of 1"),
-        (["--free=nan"], "'nan' is not a number"),
-    ],
-)
-def test_a_wrong_question_is_one_line(run, flags, complaint):
-    run("depth", *flags).assert_refused(complaint)
-    assert not OUT.exists()
 
 
 def test_a_folder_that_cannot_be_made_is_said_before_the_work(run, monkeypatch):

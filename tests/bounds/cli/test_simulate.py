@@ -31,19 +31,6 @@ def test_the_error_at_a_temperature_is_certified(run):
             found.certify(0.0)
 
 
-@pytest.mark.parametrize(
-    ("flag", "complaint"),
-    [
-        ("--temperature=inverse_log:1", "Unknown command line flag 'temperature'"),
-        ("--at=power:1:1:position", "where all rows have one temperature"),
-        ("--at=cold", "'cold' is not a temperature"),
-        ("--at=power:1:-999", "temperature = 0.0; expected a positive number"),
-    ],
-)
-def test_a_temperature_that_means_nothing_is_one_line(run, flag, complaint):
-    run("simulate", *AT, flag).assert_refused(complaint)
-
-
 def test_the_files_hold_what_simulate_finds(run):
     flags = ["--preset=ones", "--lengths=3", "--epsilon=0.05", "--figure_format=png"]
     result = run("simulate", *flags)
@@ -142,19 +129,3 @@ def test_a_curve_has_a_row_per_length():
     assert [row["ties"] for row in curve] == [0]
     with pytest.raises(jm.InputError, match="lengths must increase"):
         bounds.simulation_curve(model, [4, 2])
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (
-            ["--preset=ones", "--weighting=softmax"],
-            "leftmost_hard|rightmost_hard|average",
-        ),
-        (["--preset=first"], "layers.0 has softmax attention"),
-        (["--preset=ones", "--epsilon=0"], "epsilon"),
-        (["--preset=ones", "--epsilon=2"], "epsilon"),
-    ],
-)
-def test_a_bad_question_is_one_line(run, flags, complaint):
-    run("simulate", *flags, "--lengths=4").assert_refused(complaint)

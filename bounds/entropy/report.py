@@ -1,0 +1,33 @@
+"""Report of cross-entropies by length: a table, and a sentence on a measured model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bounds.numbers.notation import column_table
+
+FLOORS = {"last": "floor_r1", "query": "floor_r2"}  # by the reading
+
+
+def entropy_report(
+    rows: Sequence[Mapping[str, Any]],  # one for each length
+    columns: Sequence[str],
+    has_theorem: bool,  # that puts a floor above the optimum
+    reading: str | None,  # of the measured model; None without one
+) -> str:
+    """Text on levels and floors by length, and on a model beside its floor."""
+    last, said = rows[-1], []
+    floors = "the floors are those of a model in which one symbol has no influence"
+    if not has_theorem:
+        floors = "no theorem puts a floor above the optimum"
+    if reading is not None:
+        floors = f"floors are {last['floor_kind']} at n = {last['n']}"
+        above = last["model"] - last[FLOORS[reading]]
+        gap = last["unigram"] - last["model"]
+        said = [
+            "",
+            f"At n = {last['n']} the model has {last['model']:.6g} (standard error "
+            f"{last['model_stderr']:.2g}): {above:.3g} above its floor, {abs(gap):.3g} "
+            f"{'below' if gap >= 0 else 'above'} the best constant prediction.",
+        ]
+    table = column_table(rows, [(name, name) for name in columns], ".6g")
+    return "\n".join(["", f"Cross-entropies in nats; {floors}:", *table, *said, ""])
