@@ -23,9 +23,8 @@ from jax_models.model.mask import Mask
 from jax_models.model.position import Coordinates, PowerTerm, ResidueTerm
 from jax_models.model.readout import Accept, Readout
 from jax_models.model.transformer import Transformer
+from jax_models.programs.forms import CONSTANT
 from jax_models.weighting import Weighting
-
-CONSTANT = -1
 
 Form = Mapping[int, float]
 Made = TypeVar("Made")
@@ -33,7 +32,7 @@ Made = TypeVar("Made")
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """One attention head; its score is the sum over query times key components."""
+    """One attention head; its score is the sum over query times key components, if any."""
 
     query: Sequence[Form]
     key: Sequence[Form]
@@ -95,9 +94,9 @@ def build_layer(
     are filled with zeros.
     """
     check_float_type(dtype, "the model asked for")
-    heads = heads or [Head([{}], [{}], [{}], [{}])]
+    heads = heads or [Head([], [], [{}], [{}])]
     neurons = neurons or [Neuron({}, {})]
-    key_width = max(len(head.key) for head in heads)
+    key_width = max(1, *(len(head.key) for head in heads))
     value_width = max(len(head.value) for head in heads)
 
     def arrays(name: str, length: int) -> tuple[Array, Array | None]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from jax_models.arguments import check_alphabet, expect_integer
 from jax_models.errors import InputError
+from jax_models.programs.forms import LinearForm
 from jax_models.programs.logic.syntax import (
     FIRST,
     ODD,
@@ -20,12 +21,12 @@ from jax_models.programs.logic.syntax import (
     Previous,
     Since,
     Symbol,
-    Term,
     all_of,
     any_of,
     at_least_one,
     historically,
     implies,
+    is_zero,
 )
 from jax_models.run.device_memory import require_memory
 
@@ -177,7 +178,7 @@ def odd_parity_by_halves(one: str = "1") -> Formula:
     """
     before = Count("prefix", Previous(Symbol(one)))
     rest = Count("suffix", Symbol(one))
-    halves = Count("prefix", Term(((1, before), (-1, rest))).is_zero())
+    halves = Count("prefix", is_zero(LinearForm({before: 1, rest: -1})))
     return Not(at_least_one([(1, halves)], 0))
 
 

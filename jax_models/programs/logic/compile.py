@@ -34,8 +34,8 @@ from jax_models.model.readout import Accept, Readout
 from jax_models.model.temperature import PowerTemperature
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
+    Form,
     Head,
-    Neuron,
     build_layer,
     build_transformer,
 )
@@ -48,7 +48,6 @@ from jax_models.programs.logic.modes import (
 from jax_models.programs.logic.plan import (
     PlannedHead,
     PlannedLayer,
-    Terms,
     schedule_plan,
 )
 from jax_models.programs.logic.syntax import Formula
@@ -265,7 +264,7 @@ def _vote(n: int, u: float, size: float, parts: int) -> bool:
 
 
 def _build_layer(layer: PlannedLayer, width: int, mode: Mode, dtype: Any) -> Layer:
-    alike: dict[tuple[tuple[Terms, ...], tuple[Terms, ...]], list[PlannedHead]] = {}
+    alike: dict[tuple[tuple[Form, ...], ...], list[PlannedHead]] = {}
     for head in layer.heads:
         alike.setdefault((head.query, head.key), []).append(head)
     temperature: Schedule | None = None
@@ -282,14 +281,14 @@ def _build_layer(layer: PlannedLayer, width: int, mode: Mode, dtype: Any) -> Lay
         temperature=temperature,
         heads=[
             Head(
-                query=list(map(dict, query)) or [{}],
-                key=list(map(dict, key)) or [{}],
-                value=[dict(head.value) for head in heads],
-                write=[dict(head.write) for head in heads],
+                query,
+                key,
+                value=[head.value for head in heads],
+                write=[head.write for head in heads],
             )
             for (query, key), heads in alike.items()
         ],
-        neurons=[Neuron(dict(one.read), dict(one.write)) for one in layer.neurons],
+        neurons=layer.neurons,
         dtype=dtype,
     )
 

@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
 from jax_models.programs import grammar
+from jax_models.programs.forms import CONSTANT, LinearForm
 from jax_models.programs.grammar import Operand, Operator, Place, Rule, Token, shorten
 from jax_models.programs.logic import syntax
-from jax_models.programs.logic.syntax import ATOMS, INFIX, PREFIX, Count, Formula, Term
+from jax_models.programs.logic.syntax import ATOMS, INFIX, PREFIX, Count, Formula
 
 # Operators of other notations: what is written here.
 _ELSEWHERE = """\
@@ -38,7 +39,7 @@ WORDS = frozenset(filter(str.isalpha, (*PREFIX, *INFIX, *ATOMS)))
 _MISMATCHED: dict[type, str] = {
     syntax.FormulaNode: "found the number {found} outside a comparison, expected a "
     "formula{use}; compare it, as in {found} >= 1",
-    Term: "found the formula {found}, expected a number{use}; numbers are integers and "
+    LinearForm: "found the formula {found}, expected a number{use}; numbers are integers and "
     "counts #<[phi], and comparisons are joined by and",
     Count: "found the {kind} {found}, expected one count: predicates are of #<[phi] or "
     "#>[phi] alone, since other terms may be negative",
@@ -166,7 +167,7 @@ class _Parser(grammar.Parser):
                     expected = f"expected one of the alphabet {' '.join(known)}{hint}"
                     token.place.fail(f"found the symbol {token.text!r}, {expected}")
             case "integer":
-                value = Term((), int(token.text))
+                value = LinearForm({CONSTANT: int(token.text)})
             case syntax.Predicate() | None as predicate:
                 predicate = predicate or self._modulo()
                 value = syntax.AtPosition(predicate)
@@ -206,10 +207,12 @@ class _Parser(grammar.Parser):
     def require(self, operand: Operand, wanted: Any, token: Token | None) -> Any:
         """The formula, number or count that an operand is; an error if it is another."""
         match operand.value:
-            case Count() as count if wanted is Term:
-                return Term(((1, count),))
-            case Term(terms=((1, count),), constant=0) if wanted is Count:
-                return count
+            case Count() as count if wanted is LinearForm:
+                return LinearForm({count: 1})
+            case LinearForm() as term if wanted is Count and (
+                not term.constant and [*term.values()] == [1]
+            ):
+                return next(iter(term))
             case value if isinstance(value, wanted):
                 return value
         use = f" for {token.kind}" if token else ""
@@ -217,10 +220,12 @@ class _Parser(grammar.Parser):
         message, found = _MISMATCHED[wanted], self._shown(operand)
         operand.first.place.fail(message.format(found=found, kind=kind, use=use))
 
-    def _located(self, value: Formula | Term, token: Token) -> Formula | Term:
+    def _located(
+        self, value: Formula | LinearForm, token: Token
+    ) -> Formula | LinearForm:
         """Returns the value; records the token's place for all parts without a place."""
         for part in grammar.walk(value, self.places):
-            if not isinstance(part, Term):
+            if not isinstance(part, LinearForm):
                 self.places[part] = token.place
         return value
 
@@ -272,9 +277,12 @@ def format_formula(formula: Formula) -> str:
 def _parts(formula: Formula | Count) -> tuple[int, list[Part]]:
     """Binding strength of a formula, and its text with sub-formulas to be written."""
     match formula:
-        case syntax.Joined("and", syntax.Comparison(terms, constant), other) if vars(
-            other
-        ) == vars(-1 * Term(terms, constant - 2)):
+        case syntax.Joined(
+            "and", syntax.Comparison(terms, constant), syntax.Comparison() as other
+        ) if (
+            other.terms == tuple((-factor, count) for factor, count in terms)
+            and other.constant == 2 - constant
+        ):
             return _ATOM, _comparison(terms, "=", 1 - constant)
         case syntax.Joined(word, left, right):
             strength, after = INFIX[word].strength, INFIX[word].right

@@ -19,23 +19,18 @@ from typing import Any, get_args
 
 from jax_models.model.mask import Mask
 from jax_models.model.position import PowerTerm, ResidueTerm
-from jax_models.programs.assembly import CONSTANT, made_once
+from jax_models.programs.assembly import Form, Neuron, made_once
+from jax_models.programs.forms import CONSTANT, LinearForm
 from jax_models.programs.logic.modes import Mode
 from jax_models.programs.logic.syntax import Formula
 from jax_models.run.device_memory import COMPILED_LAYER, require_operations
 
-Terms = tuple[tuple[int, float], ...]
 MAX_SETS = 32
 
 
-def freeze(form: Mapping[int, float]) -> Terms:
-    """Returns a form as a sorted tuple without zeros, so that equal forms are equal."""
-    return tuple(sorted((c, float(a)) for c, a in form.items() if a))
-
-
-def coordinates_of(*forms: Terms) -> set[int]:
+def coordinates_of(*forms: Form) -> set[int]:
     """Returns the coordinates with a coefficient in the forms, without `CONSTANT`."""
-    return {c for form in forms for c, _ in form} - {CONSTANT}
+    return set().union(*forms) - {CONSTANT}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,28 +51,10 @@ class PlannedHead:
 
     mask: Mask
     exponent: int
-    query: tuple[Terms, ...]
-    key: tuple[Terms, ...]
-    value: Terms
-    write: Terms
-
-    @property
-    def reads(self) -> set[int]:
-        """Coordinates that the head reads."""
-        return coordinates_of(*self.query, *self.key, self.value)
-
-
-@dataclasses.dataclass(frozen=True)
-class PlannedNeuron:
-    """Adds write[c] * relu(read) to each coordinate c."""
-
-    read: Terms
-    write: Terms
-
-    @property
-    def reads(self) -> set[int]:
-        """Coordinates that the neuron reads."""
-        return coordinates_of(self.read)
+    query: tuple[LinearForm, ...]
+    key: tuple[LinearForm, ...]
+    value: LinearForm
+    write: LinearForm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +63,7 @@ class FormulaPlan:
 
     coordinates: tuple[Coordinate, ...]
     heads: tuple[PlannedHead, ...]
-    neurons: tuple[PlannedNeuron, ...]
+    neurons: tuple[Neuron, ...]
     truth: Mapping[Formula, int]  # the coordinate of every sub-formula
     output: int  # that of the formula itself
 
@@ -97,12 +74,19 @@ class PlannedLayer:
 
     mask: Mask
     heads: tuple[PlannedHead, ...]
-    neurons: tuple[PlannedNeuron, ...]
+    neurons: tuple[Neuron, ...]
 
     @property
     def exponent(self) -> int:
         """Exponent e of the layer's temperature base ** -e, the largest of its heads."""
         return max((head.exponent for head in self.heads), default=0)
+
+
+def coordinates_read(step: PlannedHead | Neuron) -> set[int]:
+    """Returns the coordinates that a head or neuron reads."""
+    if isinstance(step, Neuron):
+        return coordinates_of(step.read)
+    return coordinates_of(*step.query, *step.key, step.value)
 
 
 def schedule_plan(plan: FormulaPlan) -> tuple[PlannedLayer, ...]:
@@ -113,11 +97,11 @@ def schedule_plan(plan: FormulaPlan) -> tuple[PlannedLayer, ...]:
     """
     levels: dict[int, int] = {}
     # A coordinate is read by those that are made after it.
-    made = lambda one: max(one.reads | coordinates_of(one.write))
+    made = lambda one: max(coordinates_read(one) | coordinates_of(one.write))
     for step in sorted((*plan.heads, *plan.neurons), key=made):
-        level = max((levels.get(c, 0) for c in step.reads), default=0)
+        level = max((levels.get(c, 0) for c in coordinates_read(step)), default=0)
         level += isinstance(step, PlannedHead)
-        levels |= {c: max(level, levels.get(c, 0)) for c, _ in step.write}
+        levels |= {c: max(level, levels.get(c, 0)) for c in step.write}
     least = max(levels.values(), default=0)
     require_operations(f"a formula of {least} layers", COMPILED_LAYER * least)
     steps = _Steps(plan)
@@ -156,10 +140,12 @@ class _Steps:
         self.everything = (1 << len(steps)) - 1
         writers: dict[int, int] = {}
         for bit, step in enumerate(steps):
-            for coordinate, _ in step.write:
+            for coordinate in step.write:
                 writers[coordinate] = writers.get(coordinate, 0) | 1 << bit
         self.needs = [
-            functools.reduce(int.__or__, (writers.get(c, 0) for c in step.reads), 0)
+            functools.reduce(
+                int.__or__, (writers.get(c, 0) for c in coordinates_read(step)), 0
+            )
             for step in steps
         ]
 
@@ -189,7 +175,7 @@ class _Steps:
 # neuron negates.
 MAX_MODULUS = 64
 
-Score = tuple[Mask, int, tuple[Terms, ...], tuple[Terms, ...], Terms]
+Score = tuple[Mask, int, tuple[LinearForm, ...], tuple[LinearForm, ...], LinearForm]
 # A conjunction reads the conjuncts of its conjuncts, which saves layers, unless there are
 # more: the prefixes of a long chain would take a quadratic number of weights.
 MAX_CONJUNCTS = 64
@@ -203,9 +189,9 @@ class Builder:
         self.alphabet, self.mode = tuple(alphabet), mode
         self._coordinates: list[Coordinate] = []
         self._heads: dict[Score, dict[int, float]] = {}
-        self._neurons: dict[Terms, dict[int, float]] = {}
+        self._neurons: dict[LinearForm, dict[int, float]] = {}
         # Who writes to a coordinate, by the key of the head or neuron.
-        self._writers: dict[int, dict[Score | Terms, dict[int, float]]] = {}
+        self._writers: dict[int, dict[Score | LinearForm, dict[int, float]]] = {}
         self.known: dict[Any, int] = {}  # coordinates by what they were made of
 
     def coordinate(
@@ -240,21 +226,21 @@ class Builder:
         self,
         name: str,
         mask: Mask,
-        value: Mapping[int, float],
-        query: Sequence[Mapping[int, float]] = (),
-        key: Sequence[Mapping[int, float]] = (),
+        value: Form,
+        query: Sequence[Form] = (),
+        key: Sequence[Form] = (),
         exponent: int = 0,
     ) -> int:
         """Returns the coordinate of a head's attended value; uniform without a query."""
-        frozen = tuple(map(freeze, query)), tuple(map(freeze, key))
-        head: Score = (mask, exponent, *frozen, freeze(value))
+        frozen = tuple(map(LinearForm, query)), tuple(map(LinearForm, key))
+        head: Score = (mask, exponent, *frozen, LinearForm(value))
         if head not in self.known:
             self.known[head] = self.coordinate(name)
             self._heads[head] = {}
             self._write(head, self._heads[head], {self.known[head]: 1.0})
         return self.known[head]
 
-    def neuron(self, read: Mapping[int, float], write: Mapping[int, float]) -> None:
+    def neuron(self, read: Form, write: Form) -> None:
         """Adds write[c] * relu(read) to coordinates that nothing has read yet.
 
         A neuron that reads the symbol alone is put into the embedding instead.
@@ -263,16 +249,14 @@ class Builder:
             for coordinate, factor in write.items():
                 self._embed_neuron(read, coordinate, factor)
             return
-        frozen = freeze(read)
+        frozen = LinearForm(read)
         self._write(frozen, self._neurons.setdefault(frozen, {}), write)
 
     def _is_of_symbol(self, coordinate: int) -> bool:
         written = coordinate in self._writers
         return not written and not self._coordinates[coordinate].terms
 
-    def _embed_neuron(
-        self, read: Mapping[int, float], coordinate: int, factor: float
-    ) -> None:
+    def _embed_neuron(self, read: Form, coordinate: int, factor: float) -> None:
         """Adds factor * relu(read), a function of the symbol, to the embedding."""
         target = self._coordinates[coordinate]
         values = []
@@ -288,22 +272,20 @@ class Builder:
 
     def _write(
         self,
-        writer: Score | Terms,
+        writer: Score | LinearForm,
         written: dict[int, float],
-        more: Mapping[int, float],
+        more: Form,
     ) -> None:
         for coordinate, factor in more.items():
             written[coordinate] = written.get(coordinate, 0.0) + factor
             self._writers.setdefault(coordinate, {})[writer] = written
 
-    def combination(
-        self, name: str, constant: float, parts: Mapping[int, float]
-    ) -> int:
+    def combination(self, name: str, constant: float, parts: Form) -> int:
         """Returns the coordinate constant + Σ factor · coordinate over `parts`.
 
         None of them may hold a residue of the position, which the format cannot scale.
         """
-        known = ("combination", constant, freeze(parts))
+        known = ("combination", constant, LinearForm(parts))
         if known in self.known:
             return self.known[known]
         symbols = [constant] * len(self.alphabet)
@@ -351,42 +333,22 @@ class Builder:
                 for at, one in enumerate(self._coordinates)
             ),
             tuple(
-                PlannedHead(*head, write=freeze(write))
+                PlannedHead(*head, write=LinearForm(write))
                 for head, write in self._heads.items()
             ),
             tuple(
-                PlannedNeuron(read, freeze(write))
-                for read, write in self._neurons.items()
+                Neuron(read, LinearForm(write)) for read, write in self._neurons.items()
             ),
             dict(truth),
             output,
         )
 
 
-def plus(*forms: Mapping[int, float]) -> dict[int, float]:
-    """Returns the sum of linear forms."""
-    total: dict[int, float] = {}
-    for form in forms:
-        for coordinate, factor in form.items():
-            total[coordinate] = total.get(coordinate, 0.0) + factor
-    return total
-
-
-def times(factor: float, form: Mapping[int, float]) -> dict[int, float]:
-    """Returns a multiple of a linear form."""
-    return {c: factor * a for c, a in form.items()}
-
-
-def constant(value: float) -> dict[int, float]:
-    """Returns the form of a number."""
-    return {CONSTANT: value}
-
-
 def add_rounded(
     builder: Builder,
     into: int,
-    number: Mapping[int, float],
-    gates: Iterable[Mapping[int, float]] = (),
+    number: Form,
+    gates: Iterable[Form] = (),
 ) -> None:
     """Adds the rounded approximate Boolean `number` to `into` where all gates are 0.
 
@@ -395,10 +357,9 @@ def add_rounded(
 
     Source: docs/theory/softmax-approximation.md, section 6, Lemma 9.
     """
-    closed = times(-2.0, plus(*gates))
-    read = plus(times(2.0, number), closed)
-    builder.neuron(plus(read, constant(-0.5)), {into: 1.0})
-    builder.neuron(plus(read, constant(-1.5)), {into: -1.0})
+    read = 2.0 * LinearForm(number) - 2.0 * LinearForm(*gates)
+    builder.neuron(read - 0.5, {into: 1.0})
+    builder.neuron(read - 1.5, {into: -1.0})
 
 
 def rounded(builder: Builder, name: str, number: int) -> int:
@@ -410,9 +371,9 @@ def rounded(builder: Builder, name: str, number: int) -> int:
 
 def conjunction(builder: Builder, name: str, conjuncts: Iterable[int]) -> int:
     """Returns the coordinate relu(Σ a - (k - 1)) of the conjunction of k Booleans."""
-    read = dict.fromkeys(conjuncts, 1.0)
+    read = LinearForm(dict.fromkeys(conjuncts, 1.0))
     out = builder.coordinate(name)
-    builder.neuron(plus(read, constant(1.0 - len(read))), {out: 1.0})
+    builder.neuron(read + (1.0 - len(read)), {out: 1.0})
     return out
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, dataclass_transform
 import numpy as np
 
 from jax_models.errors import InputError
+from jax_models.programs.forms import LinearForm
 from jax_models.programs.grammar import Operator, Tree
 
 Made = TypeVar("Made")
@@ -126,66 +127,32 @@ class Count(Node, Tree):
     operand: "Formula"
 
 
-class Term(Tree):
-    """Σ λ_k C_k + c for integers λ_k and c; equal counts C_k are collected in order.
+class Comparison(FormulaNode):
+    """Σ λ_k C_k + constant ≥ 1; equal counts C_k, of which there is one, are collected.
 
     Example:
-        >>> ones = Term(((1, Count("prefix", Symbol("1"))),))
-        >>> (2 * ones - ones).at_least(4)
+        >>> ones = Count("prefix", Symbol("1"))
+        >>> Comparison(((2, ones), (-1, ones)), -3)
         Comparison(((1, Count('prefix', Symbol('1')),),), -3)
     """
-
-    terms: tuple[tuple[int, Count], ...]
-    constant: int = 0
-
-    def __post_init__(self) -> None:
-        factors: dict[Count, int] = {}
-        for factor, count in self.terms:
-            if not isinstance(count, Count):
-                raise InputError(f"a term of a comparison is a count, got {count!r}")
-            factors[count] = factors.get(count, 0) + _integer(factor)
-        terms = tuple((factor, count) for count, factor in factors.items() if factor)
-        vars(self).update(terms=terms, constant=_integer(self.constant))
-
-    def __add__(self, other: "Term") -> "Term":
-        return Term(self.terms + other.terms, self.constant + other.constant)
-
-    def __rmul__(self, factor: int) -> "Term":
-        terms = tuple((factor * one, count) for one, count in self.terms)
-        return Term(terms, factor * self.constant)
-
-    def __sub__(self, other: "Term") -> "Term":
-        return self + -1 * other
-
-    def at_least(self, least: int) -> "Formula":
-        """Returns self ≥ least; a `Constant` without any count."""
-        if not self.terms:
-            return Constant(self.constant >= least)
-        return Comparison(self.terms, self.constant + 1 - least)
-
-    def is_zero(self) -> "Formula":
-        """Returns self = 0, which is self ≥ 0 and −self ≥ 0."""
-        if not self.terms:
-            return Constant(self.constant == 0)
-        return And(self.at_least(0), (-1 * self).at_least(0))
-
-
-class Comparison(FormulaNode):
-    """Σ λ_k C_k + constant ≥ 1, with the terms of a `Term`, of which there is one."""
 
     terms: tuple[tuple[int, Count], ...]
     constant: int
 
     def __post_init__(self) -> None:
-        term = Term(self.terms, self.constant)
-        if not term.terms:
+        for _, count in self.terms:
+            if not isinstance(count, Count):
+                raise InputError(f"a term of a comparison is a count, got {count!r}")
+        found = LinearForm(*({count: _integer(factor)} for factor, count in self.terms))
+        if not found:
             raise InputError("a comparison needs a count that does not cancel")
-        numbers = (term.constant, *dict(term.terms))
+        terms = tuple((factor, count) for count, factor in found.items())
+        vars(self).update(terms=terms, constant=_integer(self.constant))
+        numbers = (self.constant, *found.values())
         longest = max(abs(number).bit_length() for number in numbers)
         if longest > MOST_BITS:
             found = f"an integer of {longest} bits, more than {MOST_BITS}"
             raise InputError(f"a comparison has {found}; scale it down")
-        vars(self).update(vars(term))
 
 
 def _integer(value: Any) -> int:
@@ -275,13 +242,28 @@ all_of = functools.partial(_balanced, And, TRUE)
 
 def at_least_one(terms: Iterable[tuple[int, Count]], constant: int) -> Formula:
     """Returns the formula Σ λ_k C_k + constant ≥ 1; a `Constant` without any count."""
-    return Term(tuple(terms), constant).at_least(1)
+    return at_least(LinearForm(*({count: k} for k, count in terms)) + constant, 1)
 
 
-def _product(left: Term, right: Term) -> Term:
-    if left.terms and right.terms:
+def at_least(term: LinearForm, least: int) -> Formula:
+    """Returns the formula that a sum of counts is ≥ least; a `Constant` without any."""
+    terms = tuple((factor, count) for count, factor in term.variables.items())
+    if not terms:
+        return Constant(term.constant >= least)
+    return Comparison(terms, term.constant + 1 - least)
+
+
+def is_zero(term: LinearForm) -> Formula:
+    """Returns term = 0, which is term ≥ 0 and −term ≥ 0; a `Constant` without any count."""
+    if not term.variables:
+        return Constant(term.constant == 0)
+    return And(at_least(term, 0), at_least(-term, 0))
+
+
+def _product(left: LinearForm, right: LinearForm) -> LinearForm:
+    if left.variables and right.variables:
         raise InputError("expected an integer on one side; counts are not multiplied")
-    return right.constant * left if left.terms else left.constant * right
+    return right.constant * left if left.variables else left.constant * right
 
 
 # Constants, and predicates: None is that of the numbers in mod(m,r,s).
@@ -299,7 +281,7 @@ PREFIX = {
     "G": Operator(9, 5, always, FormulaNode),
     "once": Operator(9, 5, lambda phi: Since(TRUE, phi), FormulaNode),
     "historically": Operator(9, 5, historically, FormulaNode),
-    "-": Operator(9, 9, lambda term: -1 * term, Term),
+    "-": Operator(9, 9, operator.neg, LinearForm),
     "(": Operator(9, "operand/0 )", lambda inside: inside),
     **{
         mark: Operator(9, "[ formula/0 ]", functools.partial(Count, side), FormulaNode)
@@ -315,12 +297,12 @@ INFIX = {
     "U": Operator(4, 4, Until, FormulaNode),
     "W": Operator(4, 4, lambda a, b: Or(Until(a, b), always(a)), FormulaNode),
     "R": Operator(4, 4, lambda a, b: Not(Until(Not(a), Not(b))), FormulaNode),
-    ">=": Operator(6, 7, lambda a, b: (a - b).at_least(0), Term),
-    "<=": Operator(6, 7, lambda a, b: (b - a).at_least(0), Term),
-    ">": Operator(6, 7, lambda a, b: (a - b).at_least(1), Term),
-    "<": Operator(6, 7, lambda a, b: (b - a).at_least(1), Term),
-    "=": Operator(6, 7, lambda a, b: (a - b).is_zero(), Term),
-    "+": Operator(7, 8, operator.add, Term),
-    "-": Operator(7, 8, operator.sub, Term),
-    "*": Operator(8, 9, _product, Term),
+    ">=": Operator(6, 7, lambda a, b: at_least(a - b, 0), LinearForm),
+    "<=": Operator(6, 7, lambda a, b: at_least(b - a, 0), LinearForm),
+    ">": Operator(6, 7, lambda a, b: at_least(a - b, 1), LinearForm),
+    "<": Operator(6, 7, lambda a, b: at_least(b - a, 1), LinearForm),
+    "=": Operator(6, 7, lambda a, b: is_zero(a - b), LinearForm),
+    "+": Operator(7, 8, operator.add, LinearForm),
+    "-": Operator(7, 8, operator.sub, LinearForm),
+    "*": Operator(8, 9, _product, LinearForm),
 }

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from jax_models.model.position import ResidueTerm
-from jax_models.programs.assembly import CONSTANT, made_once
+from jax_models.programs.assembly import Form, made_once
+from jax_models.programs.forms import CONSTANT, LinearForm, constant
 from jax_models.programs.grammar import walk
 from jax_models.programs.logic import syntax
 from jax_models.programs.logic.modes import SHARPNESS, Mode, Side, mask_of
@@ -24,11 +25,8 @@ from jax_models.programs.logic.plan import (
     FormulaPlan,
     add_rounded,
     conjunction,
-    constant,
     disjunction,
-    plus,
     rounded,
-    times,
 )
 from jax_models.programs.logic.syntax import Formula
 
@@ -62,7 +60,7 @@ def select(
     builder: Builder,
     side: Side,
     # the form s
-    score: Mapping[int, float],
+    score: Form,
     # γ > 0 by which scores below the maximum are below it
     gap: float,
     # coordinate of the values
@@ -76,20 +74,20 @@ def select(
     """
     mode, scale = builder.mode, SHARPNESS / gap
     turn = 1.0 if side == "prefix" else -1.0
-    query: list[dict[int, float]] = [constant(scale)]
+    query: list[Form] = [constant(scale)]
     match mode.name:
         case "FT":
             inverse = reciprocal(builder, "prefix")
-            key = [plus(score, {inverse: -gap})]
+            key = [LinearForm(score, {inverse: -gap})]
         case "FU":
             place = builder.position(1)
             query = [{place: scale}, constant(SHARPNESS)]
-            key = [dict(score), {place: 1.0}]
+            key = [score, {place: 1.0}]
         case _:
             fraction = builder.position(1, -1)
-            key = [plus(score, {fraction: turn * gap})]
+            key = [LinearForm(score, {fraction: turn * gap})]
             if mode.temperature is None:
-                query = [times(scale, {builder.position(0, 1): 1.0})]
+                query = [{builder.position(0, 1): scale}]
     return builder.attend(
         "selected", mask_of(side), {value: 1.0}, query, key, mode.select_exponent
     )
@@ -197,11 +195,11 @@ def comparison(
     """
     mode = builder.mode.name
     factors = [factor for factor, _, _ in terms]
-    parts: dict[int, float] = {}
+    parts = LinearForm()
     if mode == "FU":
         unit = reciprocal(builder, "prefix")
         for factor, side, truth in terms:
-            parts = plus(parts, {fraction(builder, side, truth): float(factor)})
+            parts += {fraction(builder, side, truth): float(factor)}
         return _vote(builder, parts, unit, factors, offset)
     sharpness = lookup_sharpness(factors)
     for factor, side, truth in terms:
@@ -209,9 +207,9 @@ def comparison(
         some = has_any(builder, side, truth)
         if mode == "TB":
             excess = _unit_unless(builder, some)
-            parts = plus(parts, {found: factor, excess: -factor})
+            parts += {found: factor, excess: -factor}
         else:
-            parts = plus(parts, {found: factor, some: factor})
+            parts += {found: factor, some: factor}
     if mode == "TB":
         return _vote(builder, parts, reciprocal(builder, None), factors, offset)
     difference = builder.combination("difference", float(offset - sum(factors)), parts)
@@ -236,7 +234,7 @@ def _only(builder: Builder) -> int:
 
 def _vote(
     builder: Builder,
-    parts: Mapping[int, float],
+    parts: Form,
     unit: int,
     factors: Sequence[int],
     offset: int,
@@ -247,9 +245,9 @@ def _vote(
 
     Source: docs/logic.md, section 6.5.
     """
-    terms = plus({unit: float(offset)}, parts)
+    terms = LinearForm({unit: float(offset)}, parts)
     difference = builder.combination("difference", 0.0, terms)
-    query = times(2 * SHARPNESS, {difference: 1.0, unit: -0.5})
+    query = 2 * SHARPNESS * LinearForm({difference: 1.0, unit: -0.5})
     sign = builder.position(alternating=True)
     even = {sign: 0.5, CONSTANT: 0.5}
     if builder.mode.name == "TB":
@@ -263,9 +261,9 @@ def _vote(
         add_rounded(builder, out, {voted: 1.0}, [{alone: 1.0}])
     # Elsewhere the neurons' D is lowered by more than the largest |D|/n.
     beyond = sum(map(abs, factors)) + abs(offset) + 1.0
-    read = {difference: 1.0, alone: beyond, CONSTANT: -beyond}
+    read = LinearForm({difference: 1.0, alone: beyond, CONSTANT: -beyond})
     builder.neuron(read, {out: 1.0})
-    builder.neuron(plus(read, constant(-1.0)), {out: -1.0})
+    builder.neuron(read - 1.0, {out: -1.0})
     return out
 
 
@@ -335,12 +333,12 @@ def _add_by_halves(
         found = builder.attend(
             "looked up", "future", {place: 1.0}, [query, unit], cubic
         )
-        number = {place: base, found: sign}
+        number = LinearForm({place: base, found: sign})
         read = builder.attend(
             "looked up",
             "future",
             {values: 1.0},
-            [times(g, number), constant(g)],
+            [g * number, constant(g)],
             quadratic,
         )
         add_rounded(builder, into, {read: 1.0}, [{other: 1.0}, {none: 1.0}])

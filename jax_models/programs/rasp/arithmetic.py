@@ -8,59 +8,48 @@ Source: docs/rasp.md, sections 2 to 4; docs/theory/softmax-approximation.md, sec
 
 from collections.abc import Callable, Sequence
 
+from jax_models.programs.forms import LinearForm, Polynomial, constant
 from jax_models.programs.rasp import syntax
-from jax_models.programs.rasp.plan import (
-    AffineForm,
-    BooleanValue,
-    Circuit,
-    IntegerValue,
-    Polynomial,
-    SymbolValue,
-    Value,
-    constant,
-    total,
-)
-from jax_models.programs.rasp.syntax import IntegerType, Linear
+from jax_models.programs.rasp.plan import BIT, Circuit, Value
+from jax_models.programs.rasp.syntax import BooleanType, IntegerType, SymbolType
 
-BIT: Polynomial = (1,)
+N = Polynomial({1: 1})
 
 
 def magnitude(of: IntegerType) -> Polynomial:
     """Returns a polynomial of the length n that bounds |x| for integers x of a type."""
-    ends = (of.low, of.high)
-    return (
-        max(abs(end.offset) for end in ends),
-        max(abs(end.slope) for end in ends),
-    )
+    powers = {*of.low, *of.high}
+    sizes = {k: max(abs(of.low.get(k, 0)), abs(of.high.get(k, 0))) for k in powers}
+    return Polynomial(sizes)
 
 
-def conjunction(circuit: Circuit, forms: Sequence[AffineForm]) -> AffineForm:
+def conjunction(circuit: Circuit, forms: Sequence[LinearForm]) -> LinearForm:
     """Returns the conjunction of Booleans as a form: relu(sum - (count - 1))."""
     kept = list(dict.fromkeys(form for form in forms if form != constant(1)))
     if constant(0) in kept:
         return constant(0)
     if len(kept) < 2:
         return kept[0] if kept else constant(1)
-    return circuit.rectify([(total(kept) - (len(kept) - 1), 1)], BIT)
+    return circuit.rectify([(LinearForm(*kept) - (len(kept) - 1), 1)], BIT)
 
 
-def disjunction(circuit: Circuit, forms: Sequence[AffineForm]) -> AffineForm:
+def disjunction(circuit: Circuit, forms: Sequence[LinearForm]) -> LinearForm:
     """Returns the disjunction of Booleans as a form."""
     return -conjunction(circuit, [-form + 1 for form in forms]) + 1
 
 
 def both_or_neither(
-    circuit: Circuit, first: AffineForm, second: AffineForm
-) -> AffineForm:
+    circuit: Circuit, first: LinearForm, second: LinearForm
+) -> LinearForm:
     """Returns the equality of two Booleans as a form: 1 - |first - second|."""
     for form, other in ((first, second), (second, first)):
-        if form.is_constant:
+        if not form.variables:
             return other if form.constant else -other + 1
     apart = circuit.rectify([(first - second, 1), (second - first, 1)], BIT)
     return -apart + 1
 
 
-def at_least_one(circuit: Circuit, value: IntegerValue) -> AffineForm:
+def at_least_one(circuit: Circuit, value: Value) -> LinearForm:
     """Returns [D >= 1] of an integer D as a form: relu(D) - relu(D - 1)."""
     low, high = value.range.low, value.range.high
     if low.slope >= 0 and low(1) >= 1:
@@ -72,75 +61,63 @@ def at_least_one(circuit: Circuit, value: IntegerValue) -> AffineForm:
     return circuit.rectify([(value.form, 1), (value.form - 1, -1)], BIT)
 
 
-def is_zero(circuit: Circuit, value: IntegerValue) -> AffineForm:
+def is_zero(circuit: Circuit, value: Value) -> LinearForm:
     """Returns the form [D = 0] of an integer D: relu(D + 1) - 2 relu(D) + relu(D - 1)."""
     form = value.form
-    if form.is_constant:
-        return constant(form.constant == 0)
+    if not form.variables:
+        return constant(int(form.constant == 0))
     if value.range == syntax.BIT:
         return -form + 1
     return circuit.rectify([(form + 1, 1), (form, -2), (form - 1, 1)], BIT)
 
 
-def difference(first: IntegerValue, second: IntegerValue) -> IntegerValue:
+def difference(first: Value, second: Value) -> Value:
     """Returns first - second, with the range of all differences of the two ranges."""
-    return IntegerValue(first.form - second.form, first.range + -1 * second.range)
+    form, found = first.form - second.form, first.range + -1 * second.range
+    return Value(found, (form,))
 
 
 def _score_nearest(
-    circuit: Circuit, form: AffineForm
-) -> list[tuple[AffineForm, AffineForm]]:
+    circuit: Circuit, form: LinearForm
+) -> list[tuple[LinearForm, LinearForm]]:
     """The score 2 b j - j^2, j from 0, which is largest at j = b."""
     places, squared = circuit.position(1, 0, 0), circuit.position(2, 0, 0)
     return [(form * 2, places), (constant(1), -squared)]
 
 
-def times_length(circuit: Circuit, form: AffineForm) -> AffineForm:
+def times_length(circuit: Circuit, form: LinearForm) -> LinearForm:
     """Returns n b of a Boolean b as a form: b, and (n - 1) b from a head at j = b."""
-    if form.is_constant:
+    if not form.variables:
         return circuit.position(0, 1, 1) * form.constant
     (rest,) = circuit.attend(
         "n times a Boolean",
         "none",
         _score_nearest(circuit, form),
-        [(circuit.position(1, 1, 0) - circuit.position(1, 0, 0), (0, 1))],
+        [(circuit.position(1, 1, 0) - circuit.position(1, 0, 0), N)],
     )
     return form + rest
 
 
 def choose(
-    circuit: Circuit, conditions: Sequence[AffineForm], first: Value, second: Value
+    circuit: Circuit, conditions: Sequence[LinearForm], first: Value, second: Value
 ) -> Value:
     """Returns the first value where all conditions hold, and the second elsewhere."""
-    if isinstance(first, SymbolValue) and isinstance(second, SymbolValue):
-        symbols = tuple(dict.fromkeys((*first.symbols, *second.symbols)))
+    if isinstance(first.type, SymbolType):
+        ours, theirs = first.by_symbol, second.by_symbol
+        symbols, zero = tuple(ours | theirs), LinearForm()
         pick = _chooser(circuit, conditions)
-        forms = (pick(first.form(one), second.form(one)) for one in symbols)
-        return SymbolValue(symbols, tuple(forms))
-    if isinstance(first, BooleanValue) and isinstance(second, BooleanValue):
-        return BooleanValue(_chooser(circuit, conditions)(first.form, second.form))
-    condition = conjunction(circuit, conditions)
-    return _choose_integer(circuit, condition, as_integer(first), as_integer(second))
-
-
-def as_boolean(value: Value) -> AffineForm:
-    """Returns the form of a Boolean."""
-    assert isinstance(value, BooleanValue)
-    return value.form
-
-
-def as_integer(value: Value) -> IntegerValue:
-    """Returns an integer value unchanged, and a Boolean as an integer of 0 or 1."""
-    if isinstance(value, BooleanValue):
-        return IntegerValue(value.form, syntax.BIT)
-    assert isinstance(value, IntegerValue)
-    return value
+        forms = (pick(ours.get(one, zero), theirs.get(one, zero)) for one in symbols)
+        return Value(SymbolType(symbols), tuple(forms))
+    if first.type == second.type == BooleanType():
+        form = _chooser(circuit, conditions)(first.form, second.form)
+        return Value(first.type, (form,))
+    return _choose_integer(circuit, conjunction(circuit, conditions), first, second)
 
 
 def _chooser(
-    circuit: Circuit, conditions: Sequence[AffineForm]
-) -> Callable[[AffineForm, AffineForm], AffineForm]:
-    def pick(first: AffineForm, second: AffineForm) -> AffineForm:
+    circuit: Circuit, conditions: Sequence[LinearForm]
+) -> Callable[[LinearForm, LinearForm], LinearForm]:
+    def pick(first: LinearForm, second: LinearForm) -> LinearForm:
         if first == second:
             return first
         # first and all conditions; the second only where it is not always false, since
@@ -157,51 +134,47 @@ def _chooser(
 
 
 def _choose_integer(
-    circuit: Circuit, condition: AffineForm, first: IntegerValue, second: IntegerValue
-) -> IntegerValue:
+    circuit: Circuit, condition: LinearForm, first: Value, second: Value
+) -> Value:
     """second + c D with D = first - second, c D = relu(D - G(1 - c)) - relu(-D - G(1 - c)).
 
     c is the condition, and G = G_1 n + G_0 bounds |D|.
     """
     found = syntax.joined(first.range, second.range)
-    if condition.is_constant:
-        return first if condition.constant else second
+    if not condition.variables:
+        chosen = first if condition.constant else second
+        return Value(chosen.range, chosen.forms)
     apart = difference(first, second)
-    if apart.form.is_constant:
+    if not apart.form.variables:
         form = second.form + condition * apart.form.constant
-        return IntegerValue(form, found)
+        return Value(found, (form,))
     bound = magnitude(apart.range)
-    shut = (-condition + 1) * bound[0]
-    if bound[1]:
-        shut += (circuit.position(0, 1, 1) - times_length(circuit, condition)) * bound[
-            1
-        ]
-    gated = circuit.rectify(
-        [(apart.form - shut, 1), (-apart.form - shut, -1)], magnitude(apart.range)
-    )
-    return IntegerValue(second.form + gated, found)
+    shut = (-condition + 1) * bound.offset
+    if bound.slope:
+        unmet = circuit.position(0, 1, 1) - times_length(circuit, condition)
+        shut += unmet * bound.slope
+    gated = circuit.rectify([(apart.form - shut, 1), (-apart.form - shut, -1)], bound)
+    return Value(found, (second.form + gated,))
 
 
-def linear_form(circuit: Circuit, line: Linear) -> AffineForm:
+def linear_form(circuit: Circuit, line: Polynomial) -> LinearForm:
     """Returns slope n + offset as a form on the position encoding."""
-    return (
-        circuit.position(0, 1, 1) * line.slope + line.offset
-        if line.slope
-        else constant(line.offset)
-    )
+    if not line.slope:
+        return constant(line.offset)
+    return circuit.position(0, 1, 1) * line.slope + line.offset
 
 
-def count(circuit: Circuit, form: AffineForm) -> AffineForm:
+def count(circuit: Circuit, form: LinearForm) -> LinearForm:
     """Returns the form, at i, of the number C of j <= i where a Boolean is true.
 
     Source: docs/rasp.md, section 3.
     """
     position = circuit.position(1, 0, 1)
-    if form.is_constant:
+    if not form.variables:
         return position * form.constant
     inverse = circuit.position(-1, 0, 1)
-    (mean,) = circuit.attend("mean of a Boolean", "future", [], [(form, (1,))])
-    own = circuit.rectify([(inverse + form - 1, 1)], (1,))
+    (mean,) = circuit.attend("mean of a Boolean", "future", [], [(form, BIT)])
+    own = circuit.rectify([(inverse + form - 1, 1)], BIT)
     (before,) = circuit.attend(
         "count from a mean",
         "future",
@@ -209,35 +182,34 @@ def count(circuit: Circuit, form: AffineForm) -> AffineForm:
             ((mean - own) * 2, circuit.position(1, 1, 0)),
             (inverse, -circuit.position(2, 1, 0)),
         ],
-        [(circuit.position(1, 0, 0), (0, 1))],
+        [(circuit.position(1, 0, 0), N)],
     )
     return before + form
 
 
-def count_thresholds(circuit: Circuit, value: IntegerValue) -> AffineForm:
+def count_thresholds(circuit: Circuit, value: Value) -> LinearForm:
     """Returns the prefix sum of an integer x of constant range: low i + counts of x >= k."""
     low, high = value.range.low.offset, value.range.high.offset
-    below = (IntegerValue(constant(k), syntax.exactly(k)) for k in range(low, high))
+    below = (Value(syntax.exactly(k), (constant(k),)) for k in range(low, high))
     reached = [at_least_one(circuit, difference(value, one)) for one in below]
-    counts = total(count(circuit, form) for form in reached)
+    counts = LinearForm(*(count(circuit, form) for form in reached))
     return counts + circuit.position(1, 0, 1) * low
 
 
 def num_segments(of: IntegerType) -> int:
     """Number of segments of n - 1 that cover the range, for every n >= 2."""
-    slope = of.high.slope - of.low.slope
-    offset = of.high.offset - of.low.offset
-    return slope + max(slope + offset, 0)
+    width = of.high - of.low
+    return width.slope + max(width(1), 0)
 
 
 def segments(
     circuit: Circuit,
     # b
-    form: AffineForm,
+    form: LinearForm,
     # start of the range, a function of n
-    low: Linear,
+    low: Polynomial,
     number: int,
-) -> tuple[AffineForm, ...]:
+) -> tuple[LinearForm, ...]:
     """Returns the thermometer of an integer b: its parts B_k in segments of n - 1.
 
         B_k = clip(b - low - k (n - 1), 0, n - 1),   k = 0, 1, …
@@ -247,14 +219,14 @@ def segments(
     above = form - linear_form(circuit, low)
     step = circuit.position(0, 1, 1) - 1
     return tuple(
-        circuit.rectify([(above - step * k, 1), (above - step * (k + 1), -1)], (0, 1))
+        circuit.rectify([(above - step * k, 1), (above - step * (k + 1), -1)], N)
         for k in range(number)
     )
 
 
 def squares(
-    circuit: Circuit, parts: Sequence[AffineForm]
-) -> tuple[tuple[AffineForm, ...], AffineForm]:
+    circuit: Circuit, parts: Sequence[LinearForm]
+) -> tuple[tuple[LinearForm, ...], LinearForm]:
     """Returns n B for each B of a thermometer, and the sum of all n B^2.
 
     Source: docs/rasp.md, section 4.
@@ -266,10 +238,10 @@ def squares(
             "none",
             _score_nearest(circuit, part),
             [
-                (circuit.position(1, 1, 0), (0, 0, 1)),
-                (circuit.position(2, 1, 0), (0, 0, 0, 1)),
+                (circuit.position(1, 1, 0), Polynomial({2: 1})),
+                (circuit.position(2, 1, 0), Polynomial({3: 1})),
             ],
         )
         scaled.append(times)
         squared.append(square)
-    return tuple(scaled), total(squared)
+    return tuple(scaled), LinearForm(*squared)

@@ -20,27 +20,13 @@ import numpy as np
 from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
 from jax_models.jax_arguments import check_float_type
-from jax_models.model.layer import Layer
 from jax_models.model.transformer import Transformer
-from jax_models.programs.assembly import (
-    Head,
-    Neuron,
-    build_layer,
-    build_transformer,
-)
-from jax_models.programs.grammar import children
+from jax_models.programs.assembly import Form, build_layer, build_transformer
+from jax_models.programs.forms import CONSTANT
 from jax_models.programs.rasp.check import check_program
 from jax_models.programs.rasp.lower import plan_program
-from jax_models.programs.rasp.plan import (
-    AffineForm,
-    BooleanValue,
-    IntegerValue,
-    PlannedHead,
-    PlannedLayer,
-    ProgramPlan,
-    SymbolValue,
-    evaluate,
-)
+from jax_models.programs.rasp.plan import PlannedHead, PlannedLayer, ProgramPlan
+from jax_models.programs.rasp.syntax import BooleanType, SymbolType
 from jax_models.run.evaluate import apply_logits
 from jax_models.weighting import AverageHardmax
 
@@ -49,7 +35,6 @@ TIE_RESOLUTION = 0.25
 
 # Positions are 32-bit integers in the engine; the search for the longest ends there.
 _LONGEST = 2**31 - 1
-_UNIFORM = (AffineForm(),)
 
 
 def longest_exact_length(plan: ProgramPlan, dtype: Any) -> int:
@@ -88,16 +73,14 @@ def check_length(plan: ProgramPlan, length: int, dtype: Any) -> None:
 
 
 def _is_exact(plan: ProgramPlan, bits: int, length: int) -> bool:
-    sizes = [evaluate(bound, length) for bound in plan.bounds]
+    sizes = {CONSTANT: 1, **{c: bound(length) for c, bound in enumerate(plan.bounds)}}
 
-    def size(form: AffineForm) -> int:
-        terms = (abs(a) * sizes[c] for c, a in form.terms)
-        return sum(terms, start=abs(form.constant))
+    def size(form: Form) -> int:
+        return sum(int(abs(factor)) * sizes[key] for key, factor in form.items())
 
     most = 2**bits
     heads = [head for layer in plan.layers for head in layer.heads]
-    means = {c for head in heads if head.uniform for c in head.write}
-    if means and length**2 > _mean_limit(bits):
+    if any(head.uniform for head in heads) and length**2 > _mean_limit(bits):
         return False
     key_width = max((len(head.key) for head in heads), default=1)
     # The roundings that the engine counts in a score: `Attention.__post_init__`.
@@ -112,17 +95,17 @@ def _is_exact(plan: ProgramPlan, bits: int, length: int) -> bool:
         keys = length if head.uniform else 1
         if any(keys * size(form) > most for form in head.value):
             return False
-    written: dict[int, int] = {}
-    for layer in plan.layers:
-        for neuron in layer.neurons:
-            part = abs(neuron.coefficient) * size(neuron.read)
-            written[neuron.write] = written.get(neuron.write, 0) + part
-            if size(neuron.read) > most or written[neuron.write] > most:
-                return False
-    return all(one <= most for one in (*sizes, *map(size, children(plan.result))))
+    written = dict.fromkeys(sizes, 0)
+    for neuron in (one for layer in plan.layers for one in layer.neurons):
+        for coordinate, factor in neuron.write.items():
+            written[coordinate] += int(abs(factor)) * size(neuron.read)
+        if size(neuron.read) > most:
+            return False
+    last = (*sizes.values(), *written.values(), *map(size, plan.result.forms))
+    return max(last) <= most
 
 
-def _score_size(head: PlannedHead, size: Callable[[AffineForm], int]) -> int:
+def _score_size(head: PlannedHead, size: Callable[[Form], int]) -> int:
     pairs = zip(head.query, head.key, strict=True)
     return sum(size(query) * size(key) for query, key in pairs)
 
@@ -154,7 +137,7 @@ def compile_program(
 
     The read-out gives what the program returns: one logit that is 1 or 0 for a Boolean,
     with an accept rule; one that is the integer; one logit for each symbol that the
-    result can be, 1 for the one it is, in the order of `SymbolValue.symbols`.
+    result can be, 1 for the one it is, in the order of its type's `symbols`.
 
     Args:
         text: the program, in the grammar of docs/rasp.md, section 1.
@@ -195,33 +178,21 @@ def build_model(plan: ProgramPlan, dtype: Any = jnp.float32) -> Transformer:
     layers = plan.layers or (PlannedLayer("none", (), ()),)
     return build_transformer(
         {name: {t: 1.0} for t, name in enumerate(plan.alphabet)},
-        [_build_layer(layer, plan.width, dtype) for layer in layers],
-        [form.written() for form in children(plan.result)],
-        0.5 if isinstance(plan.result, BooleanValue) else None,
+        [
+            build_layer(
+                plan.width,
+                weighting=AverageHardmax(TIE_RESOLUTION),
+                heads=layer.heads,
+                neurons=layer.neurons,
+                mask=layer.mask,
+                dtype=dtype,
+            )
+            for layer in layers
+        ],
+        plan.result.forms,
+        0.5 if plan.result.type == BooleanType() else None,
         plan.position,
         query=None,
-    )
-
-
-def _build_layer(layer: PlannedLayer, width: int, dtype: Any) -> Layer:
-    return build_layer(
-        width,
-        weighting=AverageHardmax(TIE_RESOLUTION),
-        heads=[
-            Head(
-                query=[form.written() for form in head.query or _UNIFORM],
-                key=[form.written() for form in head.key or _UNIFORM],
-                value=[form.written() for form in head.value],
-                write=[{coordinate: 1.0} for coordinate in head.write],
-            )
-            for head in layer.heads
-        ],
-        neurons=[
-            Neuron(neuron.read.written(), {neuron.write: float(neuron.coefficient)})
-            for neuron in layer.neurons
-        ],
-        mask=layer.mask,
-        dtype=dtype,
     )
 
 
@@ -270,15 +241,13 @@ def read_result(plan: ProgramPlan, logits: np.ndarray) -> np.ndarray:
         InputError: for logits of another number of classes.
     """
     result = plan.result
-    classes = len(children(result))
+    classes = len(result.forms)
     if logits.shape[-1] != classes:
         raise InputError(
             f"logits of {logits.shape[-1]} classes; the program's result has {classes}"
         )
-    match result:
-        case BooleanValue():
-            return logits[..., 0] >= 0.5
-        case IntegerValue():
-            return np.round(logits[..., 0]).astype(np.int64)
-        case SymbolValue(symbols=symbols):
-            return np.array(symbols)[logits.argmax(axis=-1)]
+    if isinstance(result.type, SymbolType):
+        return np.array(result.type.symbols)[logits.argmax(axis=-1)]
+    if result.type == BooleanType():
+        return logits[..., 0] >= 0.5
+    return np.round(logits[..., 0]).astype(np.int64)

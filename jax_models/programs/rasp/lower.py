@@ -13,12 +13,10 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard
 
-from jax_models.programs.grammar import children, map_children, walk
+from jax_models.programs.forms import LinearForm, Polynomial, constant
+from jax_models.programs.grammar import map_children, walk
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.arithmetic import (
-    BIT,
-    as_boolean,
-    as_integer,
     at_least_one,
     both_or_neither,
     choose,
@@ -35,19 +33,15 @@ from jax_models.programs.rasp.arithmetic import (
     times_length,
 )
 from jax_models.programs.rasp.check import CheckedProgram
-from jax_models.programs.rasp.plan import (
-    AffineForm,
-    BooleanValue,
-    Circuit,
-    IntegerValue,
-    Polynomial,
-    ProgramPlan,
-    SymbolValue,
-    Value,
-    constant,
-    total,
+from jax_models.programs.rasp.plan import BIT, Circuit, ProgramPlan, Value
+from jax_models.programs.rasp.syntax import (
+    BooleanType,
+    Constant,
+    Expression,
+    Operation,
+    Sum,
+    SymbolType,
 )
-from jax_models.programs.rasp.syntax import Constant, Expression, Operation, Sum
 
 MOST_SEGMENTS = 64
 MOST_ROW_CONDITIONS = 6
@@ -59,9 +53,9 @@ MOST_THRESHOLDS = 256
 class _Criterion:
     """A part of a predicate: its score, the values to fetch, and its check on these."""
 
-    score: tuple[tuple[AffineForm, AffineForm], ...]
-    fetched: tuple[tuple[AffineForm, Polynomial], ...]
-    check: Callable[[Sequence[AffineForm]], AffineForm]  # from what was fetched
+    score: tuple[tuple[LinearForm, LinearForm], ...]
+    fetched: tuple[tuple[LinearForm, Polynomial], ...]
+    check: Callable[[Sequence[LinearForm]], LinearForm]  # from what was fetched
     # A row that sees nothing fetches zeros; does the check then fail by itself?
     fails_on_zeros: bool
 
@@ -107,10 +101,14 @@ def _conjuncts(node: Expression) -> list[Expression]:
     return [node]
 
 
+def _boolean(form: LinearForm) -> Value:
+    return Value(BooleanType(), (form,))
+
+
 def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
     """The predicate with its Booleans at i replaced by their values."""
     if node in values:
-        return Constant(node.place, values[node], syntax.BooleanType())
+        return Constant(node.place, values[node], BooleanType())
     return map_children(lambda part: _settle(part, values), node)
 
 
@@ -127,87 +125,76 @@ class _Lowering:
             self._values[node] = self._value(node)
         return self._values[node]
 
-    def form(self, node: Expression) -> AffineForm:
-        return as_boolean(self.value(node))
+    def form(self, node: Expression) -> LinearForm:
+        return self.value(node).form
 
     def _value(self, node: Expression) -> Value:
         match node:
             case syntax.Variable(name=name):
                 return self._variable(name)
-            case Constant(_, str(symbol)):
-                return SymbolValue((symbol,), (constant(1),))
-            case Constant(_, bool(value)):
-                return BooleanValue(constant(value))
-            case Constant(value=value):
-                return IntegerValue(constant(int(value)), syntax.exactly(int(value)))
+            case Constant(_, value, of):
+                number = 1 if isinstance(value, str) else int(value)
+                return Value(of, (constant(number),))
             case Operation(_, "not", (operand,)):
-                return BooleanValue(-self.form(operand) + 1)
+                return _boolean(-self.form(operand) + 1)
             case Operation(_, "and" | "or" as name, operands):
                 join = conjunction if name == "and" else disjunction
-                return BooleanValue(join(self.circuit, [*map(self.form, operands)]))
+                return _boolean(join(self.circuit, [*map(self.form, operands)]))
             case Operation(_, "in", (operand, *symbols)):
-                of = self.value(operand)
-                assert isinstance(of, SymbolValue)
-                names = (one.value for one in symbols if isinstance(one, Constant))
-                forms = (of.form(str(name)) for name in dict.fromkeys(names))
-                return BooleanValue(total(forms))
+                forms = self.value(operand).by_symbol
+                names = {one.value for one in symbols if isinstance(one, Constant)}
+                return _boolean(LinearForm(*(forms[x] for x in forms if x in names)))
             case Operation(_, "if", (condition, first, second)):
                 values = map(self.value, (first, second))
                 return choose(self.circuit, [self.form(condition)], *values)
             case Operation(_, "psum", (operand,)):
-                found = syntax.prefix_summed(as_integer(self.value(operand)).range)
-                return IntegerValue(self._prefix_sum(operand), found)
+                found = syntax.prefix_summed(self.value(operand).range)
+                return Value(found, (self._prefix_sum(operand),))
             case Operation(_, name, operands):
-                return BooleanValue(self._compare(name, *map(self.value, operands)))
+                return _boolean(self._compare(name, *map(self.value, operands)))
             case Sum(terms=terms):
-                return self._sum(terms)
+                parts = [(k, self.value(term)) for k, term in terms]
+                found = sum((k * x.range for k, x in parts), syntax.exactly(0))
+                return Value(found, (LinearForm(*(k * x.form for k, x in parts)),))
             case syntax.Lookup():
                 return self._look_up(node)
 
     def _variable(self, name: str) -> Value:
         if name == syntax.INPUT:
-            return SymbolValue(self.program.alphabet, self.circuit.symbols)
+            return Value(SymbolType(self.program.alphabet), self.circuit.symbols)
         if name == syntax.POSITION:
-            return IntegerValue(self.circuit.position(1, 0, 1), syntax.POSITIONS)
+            return Value(syntax.POSITIONS, (self.circuit.position(1, 0, 1),))
         return self.value(self.program.definitions[name])
 
     def _is_boolean(self, node: Expression) -> bool:
         return isinstance(self.program.types[node], syntax.BooleanType)
 
-    def _compare(self, operator: str, left: Value, right: Value) -> AffineForm:
-        if isinstance(left, SymbolValue) and isinstance(right, SymbolValue):
-            pairs = ((left.form(one), right.form(one)) for one in left.symbols)
-            return total(conjunction(self.circuit, pair) for pair in pairs)
-        booleans = isinstance(left, BooleanValue) and isinstance(right, BooleanValue)
-        if booleans and operator == "=":
-            both = (as_boolean(left), as_boolean(right))
-            return both_or_neither(self.circuit, *both)
-        first, second = as_integer(left), as_integer(right)
+    def _compare(self, operator: str, left: Value, right: Value) -> LinearForm:
+        if isinstance(left.type, SymbolType):
+            both = right.by_symbol
+            pairs = (
+                (form, both[one]) for one, form in left.by_symbol.items() if one in both
+            )
+            return LinearForm(*(conjunction(self.circuit, pair) for pair in pairs))
         if operator == "=":
-            return is_zero(self.circuit, difference(first, second))
-        more = (first, second) if operator in (">", "<=") else (second, first)
+            if left.type == right.type == BooleanType():
+                return both_or_neither(self.circuit, left.form, right.form)
+            return is_zero(self.circuit, difference(left, right))
+        more = (left, right) if operator in (">", "<=") else (right, left)
         found = at_least_one(self.circuit, difference(*more))
         return -found + 1 if operator.endswith("=") else found
 
-    def _sum(self, terms: tuple[tuple[int, Expression], ...]) -> IntegerValue:
-        form, found = constant(0), syntax.exactly(0)
-        for factor, term in terms:
-            part = as_integer(self.value(term))
-            form, found = form + part.form * factor, found + factor * part.range
-        return IntegerValue(form, found)
-
-    def _prefix_sum(self, node: Expression) -> AffineForm:
+    def _prefix_sum(self, node: Expression) -> LinearForm:
         """Form of the prefix sum of an expression; a sum is taken term by term."""
         match node:
             case Sum(terms=terms):
                 parts = (self._prefix_sum(term) * factor for factor, term in terms)
-                return total(parts)
+                return LinearForm(*parts)
             case Constant(_, int(value)):
                 return self.circuit.position(1, 0, 1) * value
         value = self.value(node)
-        if isinstance(value, BooleanValue):
+        if value.type == BooleanType():
             return count(self.circuit, value.form)
-        assert isinstance(value, IntegerValue)
         steps = value.range.high.offset - value.range.low.offset
         if steps > MOST_THRESHOLDS:
             node.place.fail(
@@ -240,8 +227,9 @@ class _Lowering:
         score.append((constant(1), self.circuit.position(1, 0, 1) * sign))
         fetched = [value for one in criteria for value in one.fetched]
         value = self.value(node.value)
-        bound = magnitude(value.range) if isinstance(value, IntegerValue) else BIT
-        carried = [(form, bound) for form in children(value) if not form.is_constant]
+        symbolic = isinstance(value.type, SymbolType)
+        bound = BIT if symbolic else magnitude(value.range)
+        carried = [(form, bound) for form in value.forms if form.variables]
         found = self.circuit.attend(
             f"{node.side}most position", node.mask, score, [*fetched, *carried]
         )
@@ -249,16 +237,14 @@ class _Lowering:
         for one in criteria:
             conditions.append(one.check([next(left) for _ in one.fetched]))
         # What is constant stays so at the position attended to.
-        kept = lambda form: form if form.is_constant else next(left)
-        brought, default = map_children(kept, value), self.value(node.default)
-        if not strict or not isinstance(brought, IntegerValue):
+        forms = tuple(next(left) if form.variables else form for form in value.forms)
+        brought, default = Value(value.type, forms), self.value(node.default)
+        if not strict or symbolic or value.type == BooleanType():
             return choose(self.circuit, conditions, brought, default)
         # A row that sees no key has 0, which the range for `choose` has to include.
-        wide = syntax.joined(brought.range, syntax.exactly(0))
-        widened = IntegerValue(brought.form, wide)
-        chosen = as_integer(choose(self.circuit, conditions, widened, default))
-        found = syntax.joined(brought.range, as_integer(default).range)
-        return IntegerValue(chosen.form, found)
+        wide = syntax.joined(value.range, syntax.exactly(0))
+        chosen = choose(self.circuit, conditions, Value(wide, forms), default)
+        return Value(syntax.joined(value.range, default.range), chosen.forms)
 
     def _compares_ends(self, node: Expression) -> TypeGuard[Operation]:
         """Whether a predicate equates a number or symbol at i with one at j."""
@@ -270,18 +256,17 @@ class _Lowering:
     def _equality(self, node: Operation) -> _Criterion:
         sides = sorted(node.operands, key=lambda side: min(syntax.indices(side)))
         row, column = map(self.value, sides)
-        if isinstance(row, SymbolValue) and isinstance(column, SymbolValue):
-            # The score is n times the sum over symbols s of [x(i) = s] [y(j) = s].
-            shared = [symbol for symbol in row.symbols if symbol in column.symbols]
-            if not shared:
-                return _Criterion((), (), lambda fetched: constant(0), True)
-            return self._pairing(
-                *([one.form(s) for s in shared] for one in (row, column))
-            )
-        return self._same_integer(node, as_integer(row), as_integer(column))
+        if not isinstance(row.type, SymbolType):
+            return self._same_integer(node, row, column)
+        # The score is n times the sum over symbols s of [x(i) = s] [y(j) = s].
+        ours, theirs = row.by_symbol, column.by_symbol
+        shared = [symbol for symbol in ours if symbol in theirs]
+        if not shared:
+            return _Criterion((), (), lambda fetched: constant(0), True)
+        return self._pairing([ours[x] for x in shared], [theirs[x] for x in shared])
 
     def _pairing(
-        self, at_row: Sequence[AffineForm], at_column: Sequence[AffineForm]
+        self, at_row: Sequence[LinearForm], at_column: Sequence[LinearForm]
     ) -> _Criterion:
         """Criterion of score n sum_s u_s(i) v_s(j), of Booleans u with at most one true."""
         circuit = self.circuit
@@ -290,7 +275,7 @@ class _Lowering:
             score = ((circuit.position(0, 1, 1), at_column[0]),)
             return _Criterion(score, fetched, lambda fetched: fetched[0], True)
 
-        def check(fetched: Sequence[AffineForm]) -> AffineForm:
+        def check(fetched: Sequence[LinearForm]) -> LinearForm:
             parts = zip(at_row, fetched, strict=True)
             return circuit.rectify([(u + v - 1, 1) for u, v in parts], BIT)
 
@@ -298,9 +283,7 @@ class _Lowering:
         score = tuple((u, times_length(circuit, v)) for u, v in pairs)
         return _Criterion(score, fetched, check, True)
 
-    def _same_integer(
-        self, node: Operation, row: IntegerValue, column: IntegerValue
-    ) -> _Criterion:
+    def _same_integer(self, node: Operation, row: Value, column: Value) -> _Criterion:
         """Criterion of score n sum_k (2 A_k B_k - B_k^2), of thermometers A, B."""
         circuit, number = self.circuit, num_segments(column.range)
         if number > MOST_SEGMENTS:
@@ -314,11 +297,11 @@ class _Lowering:
         score = [(a * 2, b) for a, b in zip(ours, scaled, strict=True)]
         score.append((constant(1), -squared))
 
-        def check(fetched: Sequence[AffineForm]) -> AffineForm:
+        def check(fetched: Sequence[LinearForm]) -> LinearForm:
             # A row that sees nothing fetches 0, which the range need not hold.
-            apart = difference(row, IntegerValue(fetched[0], column.range))
+            apart = difference(row, Value(column.type, (fetched[0],)))
             wide = syntax.joined(apart.range, row.range)
-            return is_zero(circuit, IntegerValue(apart.form, wide))
+            return is_zero(circuit, Value(wide, apart.forms))
 
         fetched = ((column.form, magnitude(column.range)),)
         return _Criterion(tuple(score), fetched, check, False)
@@ -337,7 +320,7 @@ class _Lowering:
                 f"give combinations names, so that at most {MOST_ROW_CONDITIONS} are left"
             )
         conditions = [*map(self.form, rows)]
-        groups: dict[AffineForm, list[AffineForm]] = {}
+        groups: dict[LinearForm, list[LinearForm]] = {}
         for assignment in itertools.product((False, True), repeat=len(rows)):
             column = self.form(_settle(node, dict(zip(rows, assignment, strict=True))))
             literals = [
@@ -348,7 +331,8 @@ class _Lowering:
         if len(groups) == 1:
             return self._pairing([constant(1)], list(groups))
         groups.pop(constant(0), None)
-        return self._pairing([*map(total, groups.values())], list(groups))
+        at_row = [LinearForm(*forms) for forms in groups.values()]
+        return self._pairing(at_row, list(groups))
 
     def _atoms(self, node: Expression) -> list[Expression]:
         """The largest Boolean parts of a predicate whose variables are all at i."""

@@ -11,90 +11,23 @@ its own. Equal heads, neurons and positions are built once.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jax_models.model.mask import Mask
 from jax_models.model.position import PowerTerm
-from jax_models.programs.assembly import CONSTANT, Form, made_once
-from jax_models.programs.grammar import Tree
-from jax_models.programs.rasp.syntax import IntegerType
+from jax_models.programs.assembly import Head, Neuron, made_once
+from jax_models.programs.forms import LinearForm, Polynomial
+from jax_models.programs.rasp.syntax import IntegerType, SymbolType, Type
 
-Polynomial = tuple[int, ...]  # p_0 + p_1 n + p_2 n^2 + ...
-
-
-class AffineForm(Tree):
-    """constant + sum of coefficient times coordinate; equal forms compare equal."""
-
-    terms: tuple[tuple[int, int], ...] = ()  # (coordinate, coefficient), in order
-    constant: int = 0
-
-    def __add__(self, other: "AffineForm | int") -> "AffineForm":
-        """The sum of two forms, or of a form and an integer."""
-        if isinstance(other, int):
-            return AffineForm(self.terms, self.constant + other)
-        found = dict(self.terms)
-        for coordinate, coefficient in other.terms:
-            found[coordinate] = found.get(coordinate, 0) + coefficient
-        kept = sorted((c, a) for c, a in found.items() if a)
-        return AffineForm(tuple(kept), self.constant + other.constant)
-
-    def __mul__(self, factor: int) -> "AffineForm":
-        """An integer multiple."""
-        if not factor:
-            return AffineForm()
-        terms = tuple((c, factor * a) for c, a in self.terms)
-        return AffineForm(terms, factor * self.constant)
-
-    def __neg__(self) -> "AffineForm":
-        return self * -1
-
-    def __sub__(self, other: "AffineForm | int") -> "AffineForm":
-        """The difference."""
-        return self + -other
-
-    @property
-    def is_constant(self) -> bool:
-        """True if the form depends on no coordinate."""
-        return not self.terms
-
-    def written(self) -> Form:
-        """The form as a mapping from coordinate, or `CONSTANT`, to coefficient."""
-        form: dict[int, float] = {c: float(a) for c, a in self.terms}
-        if self.constant:
-            form[CONSTANT] = float(self.constant)
-        return form
-
-
-def constant(value: int) -> AffineForm:
-    """Returns the constant form."""
-    return AffineForm((), int(value))
-
-
-def coordinate(index: int) -> AffineForm:
-    """Returns the form whose value is the coordinate of that index."""
-    return AffineForm(((index, 1),))
-
-
-def total(forms: Iterable[AffineForm]) -> AffineForm:
-    """Returns the sum of forms."""
-    return sum(forms, start=AffineForm())
-
-
-def evaluate(polynomial: Polynomial, length: int) -> int:
-    """Returns the value of a polynomial at n."""
-    return sum(factor * length**power for power, factor in enumerate(polynomial))
+BIT = Polynomial({0: 1})  # bound on a Boolean
 
 
 @dataclasses.dataclass(frozen=True)
-class PlannedHead:
+class PlannedHead(Head):
     """A uniform head, or a tieless one: its best score is at least 1 above the next."""
 
     purpose: str
-    query: tuple[AffineForm, ...]
-    key: tuple[AffineForm, ...]
-    value: tuple[AffineForm, ...]
-    write: tuple[int, ...]  # the coordinate that each value component goes to
 
     @property
     def uniform(self) -> bool:
@@ -103,53 +36,42 @@ class PlannedHead:
 
 
 @dataclasses.dataclass(frozen=True)
-class PlannedNeuron:
-    """Adds coefficient * relu(read) to a coordinate."""
-
-    read: AffineForm
-    coefficient: int
-    write: int
-
-
-@dataclasses.dataclass(frozen=True)
 class PlannedLayer:
     """The heads of one layer, under one mask, and its neurons."""
 
     mask: Mask
     heads: tuple[PlannedHead, ...]
-    neurons: tuple[PlannedNeuron, ...]
+    neurons: tuple[Neuron, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class BooleanValue:
-    """A Boolean: a form whose value is 0 or 1."""
+class Value:
+    """The values of an expression: forms on the coordinates of the residual stream.
 
-    form: AffineForm
+    A Boolean is a form whose value is 0 or 1, an integer a form in the range of its type;
+    a symbol has a form for each that it can be, 1 for the true one and 0 otherwise.
+    """
 
+    type: Type
+    forms: tuple[LinearForm, ...]
 
-@dataclasses.dataclass(frozen=True)
-class IntegerValue:
-    """An integer: a form, and the range of its values."""
+    @property
+    def form(self) -> LinearForm:
+        """The form of a Boolean or of an integer."""
+        (form,) = self.forms
+        return form
 
-    form: AffineForm
-    range: IntegerType
+    @property
+    def range(self) -> IntegerType:
+        """The range of an integer, and of a Boolean as an integer."""
+        assert isinstance(self.type, IntegerType)
+        return IntegerType(self.type.low, self.type.high)
 
-
-@dataclasses.dataclass(frozen=True)
-class SymbolValue:
-    """A symbol: a form for each possible symbol, 1 for the true one and 0 otherwise."""
-
-    symbols: tuple[str, ...]
-    forms: tuple[AffineForm, ...]
-
-    def form(self, symbol: str) -> AffineForm:
-        """The form that is 1 where the value is `symbol`, and 0 elsewhere."""
-        if symbol not in self.symbols:
-            return AffineForm()
-        return self.forms[self.symbols.index(symbol)]
-
-
-Value = BooleanValue | IntegerValue | SymbolValue
+    @property
+    def by_symbol(self) -> Mapping[str, LinearForm]:
+        """The form of each symbol that a symbol can be."""
+        assert isinstance(self.type, SymbolType)
+        return dict(zip(self.type.symbols, self.forms, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +107,7 @@ class ProgramPlan:
 class _Layer:
     mask: Mask | None = None
     heads: list[PlannedHead] = dataclasses.field(default_factory=list)
-    neurons: list[PlannedNeuron] = dataclasses.field(default_factory=list)
+    neurons: list[Neuron] = dataclasses.field(default_factory=list)
 
 
 class Circuit:
@@ -199,15 +121,15 @@ class Circuit:
         self._terms: list[PowerTerm] = []
         self._layers: list[_Layer] = []
         self.known: dict[object, Any] = {}
-        self.symbols = tuple(self._new((1,), 0) for _ in alphabet)
+        self.symbols = tuple(self._new(BIT, 0) for _ in alphabet)
 
-    def _new(self, bound: Polynomial, ready: int) -> AffineForm:
+    def _new(self, bound: Polynomial, ready: int) -> LinearForm:
         self._bounds.append(bound)
         self._ready.append(ready)
-        return coordinate(len(self._bounds) - 1)
+        return LinearForm({len(self._bounds) - 1: 1})
 
-    def _ready_at(self, forms: Sequence[AffineForm]) -> int:
-        return max((self._ready[c] for form in forms for c, _ in form.terms), default=0)
+    def _ready_at(self, forms: Iterable[LinearForm]) -> int:
+        return max((self._ready[c] for x in forms for c in x.variables), default=0)
 
     def _layer(self, index: int) -> _Layer:
         while len(self._layers) <= index:
@@ -215,36 +137,34 @@ class Circuit:
         return self._layers[index]
 
     @made_once
-    def position(self, power: int, length_power: int, offset: int) -> AffineForm:
+    def position(self, power: int, length_power: int, offset: int) -> LinearForm:
         """Form of the coordinate (j + offset)^power n^length_power, j from 0."""
-        form = self._new((0,) * (max(power, 0) + length_power) + (1,), 0)
-        term = PowerTerm(form.terms[0][0], 1, power, length_power, offset=offset)
-        self._terms.append(term)
+        form = self._new(Polynomial({max(power, 0) + length_power: 1}), 0)
+        (at,) = form
+        self._terms.append(PowerTerm(at, 1, power, length_power, offset=offset))
         return form
 
     def rectify(
-        self, parts: Sequence[tuple[AffineForm, int]], bound: Polynomial
-    ) -> AffineForm:
+        self, parts: Sequence[tuple[LinearForm, int]], bound: Polynomial
+    ) -> LinearForm:
         """Form of the coordinate that holds the sum of coefficient * relu(form)."""
         what = ("rectify", tuple(parts))
         if what not in self.known:
             # The neurons of layer l read what is ready at 2l + 1.
             depth = self._ready_at([form for form, _ in parts]) // 2
-            form = self._new(bound, 2 * depth + 2)
-            index = form.terms[0][0]
+            form = self.known[what] = self._new(bound, 2 * depth + 2)
             self._layer(depth).neurons.extend(
-                PlannedNeuron(read, coefficient, index) for read, coefficient in parts
+                Neuron(read, form * coefficient) for read, coefficient in parts
             )
-            self.known[what] = form
         return self.known[what]
 
     def attend(
         self,
         purpose: str,
         mask: Mask,
-        score: Sequence[tuple[AffineForm, AffineForm]],
-        value: Sequence[tuple[AffineForm, Polynomial]],
-    ) -> tuple[AffineForm, ...]:
+        score: Sequence[tuple[LinearForm, LinearForm]],
+        value: Sequence[tuple[LinearForm, Polynomial]],
+    ) -> tuple[LinearForm, ...]:
         """Forms of the coordinates of a head's values, 0 in a row that sees no key."""
         what = ("attend", mask, tuple(score), tuple(form for form, _ in value))
         if what not in self.known:
@@ -256,8 +176,7 @@ class Circuit:
             forms = tuple(self._new(bound, 2 * depth + 1) for _, bound in value)
             layer = self._layer(depth)
             layer.mask = mask
-            write = tuple(form.terms[0][0] for form in forms)
-            layer.heads.append(PlannedHead(purpose, query, key, values, write))
+            layer.heads.append(PlannedHead(query, key, values, forms, purpose))
             self.known[what] = forms
         return self.known[what]
 

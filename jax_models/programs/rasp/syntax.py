@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 from jax_models.arguments import expect_kind
 from jax_models.model.mask import Mask
 from jax_models.programs import grammar
+from jax_models.programs.forms import Polynomial
 from jax_models.programs.grammar import Operand, Operator, Place, Rule, Token
 
 POSITION = "pos"
@@ -27,35 +28,15 @@ MASKS: dict[str, Mask] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Linear:
-    """The function n -> slope n + offset."""
-
-    slope: int
-    offset: int
-
-    def __call__(self, length: int) -> int:
-        """The value at a length."""
-        return self.slope * length + self.offset
-
-    def __add__(self, other: "Linear") -> "Linear":
-        return Linear(self.slope + other.slope, self.offset + other.offset)
-
-    def __rmul__(self, factor: int) -> "Linear":
-        return Linear(factor * self.slope, factor * self.offset)
-
-    def __str__(self) -> str:
-        if not self.slope:
-            return str(self.offset)
-        return f"{self.slope} n" + (f" {self.offset:+d}" if self.offset else "")
+_ZERO, _ONE = Polynomial(), Polynomial({0: 1})
 
 
 @dataclasses.dataclass(frozen=True)
 class IntegerType:
     """Integers between two linear functions of the length n, for every n >= 1."""
 
-    low: Linear
-    high: Linear
+    low: Polynomial
+    high: Polynomial
     noun: ClassVar = "integers"
 
     def __add__(self, other: "IntegerType") -> "IntegerType":
@@ -73,8 +54,8 @@ class IntegerType:
 class BooleanType(IntegerType):
     """True or false; 1 or 0 where an integer is wanted."""
 
-    low: Linear = Linear(0, 0)
-    high: Linear = Linear(0, 1)
+    low: Polynomial = _ZERO
+    high: Polynomial = _ONE
     noun = "Booleans"
 
     def __str__(self) -> str:
@@ -94,29 +75,29 @@ class SymbolType:
 
 Type = IntegerType | SymbolType
 
-BIT = IntegerType(Linear(0, 0), Linear(0, 1))
-POSITIONS = IntegerType(Linear(0, 1), Linear(1, 0))
+BIT = IntegerType(_ZERO, _ONE)
+POSITIONS = IntegerType(_ONE, Polynomial({1: 1}))
 
 
 def exactly(value: int) -> IntegerType:
     """Returns the type whose only value is the given integer."""
-    return IntegerType(Linear(0, value), Linear(0, value))
+    return IntegerType(Polynomial({0: value}), Polynomial({0: value}))
 
 
 def joined(one: IntegerType, other: IntegerType) -> IntegerType:
     """Returns a type that includes both types, for every length n >= 1."""
 
-    def end(extreme: Any, *lines: Linear) -> Linear:
+    def end(extreme: Any, *lines: Polynomial) -> Polynomial:
         # Slope and value at n = 1 bound a linear function on n >= 1.
         slope = extreme(line.slope for line in lines)
-        return Linear(slope, extreme(line(1) for line in lines) - slope)
+        return Polynomial({1: slope, 0: extreme(line(1) for line in lines) - slope})
 
     return IntegerType(end(min, one.low, other.low), end(max, one.high, other.high))
 
 
 def prefix_summed(of: IntegerType) -> IntegerType:
     """Returns the range of sums of 1 to n terms of a constant range."""
-    most = IntegerType(Linear(of.low.offset, 0), Linear(of.high.offset, 0))
+    most = IntegerType(Polynomial({1: of.low.offset}), Polynomial({1: of.high.offset}))
     return joined(of, most)
 
 

@@ -8,7 +8,12 @@ import pytest
 from jax_models.model.position import PowerTerm
 from jax_models.programs.logic import parse_formula
 from jax_models.programs.logic.modes import get_mode
-from jax_models.programs.logic.plan import MAX_CONJUNCTS, coordinates_of, schedule_plan
+from jax_models.programs.logic.plan import (
+    MAX_CONJUNCTS,
+    coordinates_of,
+    coordinates_read,
+    schedule_plan,
+)
 from jax_models.programs.logic.syntax import And, Not, Or, Previous, Symbol, all_of
 from jax_models.programs.logic.translate import plan_formula
 from tests.jax_models.programs.logic.compiled import (
@@ -70,9 +75,9 @@ def fewest_layers(plan, most):
     ends = {c: set() for c in range(len(plan.coordinates))}
     steps = [*plan.heads, *plan.neurons]
     for at, step in enumerate(steps):
-        for coordinate, _ in step.write:
+        for coordinate in step.write:
             ends[coordinate].add(at)
-    needs = [set().union(*(ends[c] for c in step.reads), set()) for step in steps]
+    needs = [set().union(*(ends[c] for c in coordinates_read(step))) for step in steps]
     for count in range(1, most + 1):
         for masks in itertools.product(("none", "future", "past"), repeat=count):
             done = set()

@@ -241,10 +241,7 @@ def test_every_activation_is_within_its_bound():
         for length in (1, 2, 7):
             strings = some_strings(case.alphabet, length, 30)
             found = hard_attention.run(case.model, strings)
-            bounds = [
-                sum(factor * length**power for power, factor in enumerate(bound))
-                for bound in case.plan.bounds
-            ]
+            bounds = [bound(length) for bound in case.plan.bounds]
             assert (found.coordinates <= np.array(bounds)).all()
 
 

@@ -1,0 +1,80 @@
+"""Linear forms: sums of multiples of coordinates, of counts, or of powers of a length."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+CONSTANT = -1  # key of the constant
+
+
+class LinearForm(dict[Any, Any]):
+    """Factors, none of them 0, by what they multiply; the constant has a key of its own.
+
+    Example:
+        >>> x, y = LinearForm({0: 1}), LinearForm({1: 1})
+        >>> 2 * (x - y) - x + 3
+        {0: 1, 1: -2, -1: 3}
+    """
+
+    def __init__(self, *forms: Mapping[Any, Any]) -> None:
+        """Adds up forms."""
+        total: dict[Any, Any] = {}
+        for form in forms:
+            for key, factor in form.items():
+                total[key] = total.get(key, 0) + factor
+        super().__init__({key: factor for key, factor in total.items() if factor})
+
+    def __hash__(self) -> int:  # a form does not change once it is made
+        return hash(frozenset(self.items()))
+
+    def __add__(self, other: Mapping[Any, Any] | float) -> Self:
+        more = other if isinstance(other, Mapping) else {CONSTANT: other}
+        return type(self)(self, more)
+
+    def __mul__(self, factor: float) -> Self:
+        return type(self)({key: factor * one for key, one in self.items()})
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Self:
+        return self * -1
+
+    def __sub__(self, other: "LinearForm | float") -> Self:
+        return self + -other
+
+    @property
+    def constant(self) -> Any:
+        """The constant."""
+        return self.get(CONSTANT, 0)
+
+    @property
+    def variables(self) -> dict[Any, Any]:
+        """All factors but the constant."""
+        return {key: factor for key, factor in self.items() if key != CONSTANT}
+
+
+class Polynomial(LinearForm):
+    """A polynomial of a length n, by the powers of n; shown if it is linear."""
+
+    def __call__(self, length: int) -> int:
+        """The value at a length."""
+        return sum(factor * length**power for power, factor in self.items())
+
+    @property
+    def slope(self) -> int:
+        """The factor of n."""
+        return self.get(1, 0)
+
+    @property
+    def offset(self) -> int:
+        """The value at 0."""
+        return self.get(0, 0)
+
+    def __str__(self) -> str:
+        if not self.slope:
+            return str(self.offset)
+        return f"{self.slope} n" + (f" {self.offset:+d}" if self.offset else "")
+
+
+def constant(value: float) -> LinearForm:
+    """Returns the form of a number."""
+    return LinearForm({CONSTANT: value})
