@@ -235,8 +235,9 @@ def largest(
     radius = np.where(still, 0.0, usual_radii(*given, subtracted=False))
     ends = max(0.0, float((value - radius).max())), float((value + radius).max())
     part = bisect.bisect_right(starts, best) - 1
-    attained = behind[part](best - starts[part])
-    return Found(float(value[best]), *ends, *attained, value.size, merge_ties(met))
+    tokens, position, symbol = behind[part](best - starts[part])
+    counted = value.size, merge_ties(met)
+    return Found(float(value[best]), *ends, tokens, position, symbol, *counted)
 
 
 def _changes(
