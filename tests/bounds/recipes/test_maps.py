@@ -35,18 +35,20 @@ def odds_map(letters, epsilon):
 
 
 @pytest.mark.parametrize(
-    ("letters", "unit", "of"),
-    [([2, 0, 1], "bits", np.log(2)), ([0, 1, 2], "nats", 1.0), ([2, 0], "nats", 1.0)],
+    ("letters", "unit", "at"),
+    [([2, 0, 1], "bits", None), ([0, 1, 2], "nats", [4, 1, 2]), ([2, 0], "nats", None)],
 )
-def test_a_dependency_map_is_its_definition(letters, unit, of):
+def test_a_dependency_map_is_its_definition(letters, unit, at):
     model, _, _ = logits_of_passes()
-    epsilon = 1e-10 if unit == "bits" else 1e-3  # which is published is the default
-    exact = odds_map(letters, epsilon) / of
+    asked: dict[str, Any] = {"symbols": letters, "positions": at, "rounding": "none"}
+    epsilon, of = 1e-10, np.log(2)  # as published, by default
+    if unit == "nats":
+        epsilon, of = 1e-3, 1.0
+        asked |= {"epsilon": epsilon, "unit": unit}
+    found = bounds.recipes.dependency_map(model, INPUT, **asked)
+    at = range(N) if at is None else at
+    exact = odds_map(letters, epsilon)[np.ix_(at, at)] / of
     np.fill_diagonal(exact, 0)
-    more: dict[str, Any] = {"rounding": "none"}
-    if unit != "bits":
-        more |= {"epsilon": epsilon, "unit": unit}
-    found = bounds.recipes.dependency_map(model, INPUT, symbols=letters, **more)
     np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)
     assert found.axes == ("position", "row")
     assert exact.max() > 0.1
@@ -85,15 +87,6 @@ def test_a_categorical_jacobian_is_its_definition(letters, symmetrize, left_out)
     np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)
     other = centred_map(letters, not left_out, symmetrize)
     assert np.abs(found.values - other).max() > 1e-3
-
-
-def test_a_map_of_some_positions_is_of_these_alone():
-    model, _, _ = logits_of_passes()
-    at = [4, 1, 2]
-    found = bounds.recipes.dependency_map(model, INPUT, positions=at)
-    exact = odds_map([0, 1, 2], 1e-10)[np.ix_(at, at)] / np.log(2)
-    np.fill_diagonal(exact, 0)
-    np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("reduce", [None, "max"])
