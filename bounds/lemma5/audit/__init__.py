@@ -22,7 +22,6 @@ from mpmath import MPContext
 from bounds.lemma5.closed_form import (
     DotProduct,
     PrintedConstants,
-    printed,
     printed_tight,
     scaled_causal_average_influence,
 )
@@ -88,7 +87,7 @@ _OTHERS = "‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n"
 _STEP = real("1e-8")
 LENGTHS = (64, 256, 1024, 4096)
 DEPTHS = (1, 2, 3)
-_CASES = ((6, 12, True), (8, 10, True), (8, 12, True), (10, 10, True), (10, 12, True))
+_CASES = ((6, 12), (8, 10), (8, 12), (10, 10), (10, 12))
 OWN_LENGTHS = (11, 101, 1001, 10001)
 
 
@@ -107,13 +106,15 @@ def many_heads_findings() -> tuple[Finding, ...]:
     left = _change(1200, mu, slope, 10001, real("1e-3"))
     model = "H = 1200, mu = 0.12, n = 10001, D = 1e-3; "
     many = [
-        Finding("8", _OWN, model + name, left, _own_claim(constants, "1e-3"))
-        for name, constants in _readings(mu, slope).items()
+        Finding("8", _OWN, model + name, left, _own_claim(mu, slope, norm, "1e-3"))
+        for name, norm in _READINGS.items()
     ]
     return (*many, *_smallest(), _arithmetic(mu, slope))
 
 
-def _own_claim(constants: PrintedConstants, distance: str | Real) -> Real:
+def _own_claim(mu: float, slope: Real, norm: float, distance: str | Real) -> Real:
+    # The number of heads does not enter the claim about position i.
+    constants = _constants(mu, float(slope), norm)
     return real(constants.own(1, 1.0).value) * real(distance)
 
 
@@ -123,11 +124,11 @@ def _smallest() -> tuple[Finding, ...]:
     # e^x (x - 1) = 1 at x = 2A is where 16 (1 + e^{2A})/mu is least.
     exponent = 1 + CONTEXT.lambertw(CONTEXT.exp(-1)).real
     found = []
-    for name, ratio in (("literal F = 2", 4), ("tight F = 1", 1)):
+    for name, norm in _READINGS.items():
+        ratio = int(norm) ** 2
         mu = float(exponent / (2 * ratio))
         slope = 1 + CONTEXT.exp(2 * ratio * real(mu))
-        constants = _readings(mu, slope)[name]
-        right = _own_claim(constants, distance)
+        right = _own_claim(mu, slope, norm, distance)
         per_head = _change(1, mu, slope, length, distance)
         heads = int(CONTEXT.ceil(right / per_head))
         model = f"mu = {mu:.4f}, n = 10^9 + 1, D = 1e-9; {name}"
@@ -139,40 +140,24 @@ def _smallest() -> tuple[Finding, ...]:
 
 
 def _arithmetic(mu: float, slope: Real) -> Finding:
-    constant = real(_readings(mu, slope)["literal F = 2"].constant.b)
+    constant = real(_constants(mu, float(slope), 2.0).constant.b)
     heads, length = 1200, 2
     return Finding(
-        step="8",
-        printed="L_f (C^{2k−2} D + H^k C^{2k−1} D/n) ≤ C^{2k} D",
-        model=f"the same constants, k = 1, H = {heads}, n = {length}, D = 1; sure "
+        "8",
+        "L_f (C^{2k−2} D + H^k C^{2k−1} D/n) ≤ C^{2k} D",
+        f"the same constants, k = 1, H = {heads}, n = {length}, D = 1; sure "
         f"from n = {int(CONTEXT.ceil(heads / (2 - 1 / constant)))} on",
-        left=slope * (1 + heads * constant / length),
-        right=constant**2,
+        slope * (1 + heads * constant / length),
+        constant**2,
     )
 
 
-def _readings(mu: float, slope: Real) -> dict[str, PrintedConstants]:
-    # The number of heads does not enter the claim about position i.
-    return {
-        "literal F = 2": _literal(mu, float(slope)),
-        "tight F = 1": _tight(mu, float(slope)),
-    }
+# F by its reading where no activation is longer than 1.
+_READINGS = {"literal F = 2": 2.0, "tight F = 1": 1.0}
 
 
-def _literal(
-    mu: float, lipschitz: float, norm: float = 1, layers: int = 1
-) -> PrintedConstants:
-    return printed(
-        scores=[DotProduct(mu)],
-        embedding_norm=norm,
-        growth=1.0,
-        output_lipschitz=lipschitz,
-        num_heads=1,
-        num_layers=layers,
-    )
-
-
-def _tight(mu: float, lipschitz: float, norm: float = 1) -> PrintedConstants:
+def _constants(mu: float, lipschitz: float, norm: float) -> PrintedConstants:
+    """Constants of one head with dot products of slope mu; F is `norm`."""
     return printed_tight(
         scores=[DotProduct(mu)], norm=norm, output_lipschitz=lipschitz, num_heads=1
     )
@@ -221,13 +206,13 @@ def _biased(a: int, length: int) -> Finding:
         return _attended(query, small * moved + a / small, query, rest, length)
 
     return Finding(
-        step="9",
-        printed=_OTHERS,
-        model="L = 2, y^(0) = ε u, ε = 1e-12, layer 1 adds a bias A/ε that C_fact = 1 "
+        "9",
+        _OTHERS,
+        "L = 2, y^(0) = ε u, ε = 1e-12, layer 1 adds a bias A/ε that C_fact = 1 "
         f"leaves out; A = {a}, n = {length}",
-        left=abs(output(1 - _STEP) - output(real(1))),
-        right=_others_claim(
-            _literal(1.0, 1.0, float(small), 2), 2, length, small * _STEP
+        abs(output(1 - _STEP) - output(real(1))),
+        _others_claim(
+            _constants(1.0, 1.0, 2 * float(small)), length, small * _STEP, layer=2
         ),
     )
 
@@ -239,13 +224,13 @@ def _shrinking(a: int, length: int) -> Finding:
         return real(factor) * _attended(real(a), moved, real(1), real(-1), length)
 
     # `printed` refuses a growth below 1; its F would be 2 C_fact.
-    constants = _tight(float(a), factor, 2 * factor)
+    constants = _constants(float(a), factor, 2 * factor)
     return Finding(
-        step="9",
-        printed=_OTHERS,
-        model=f"L = 1, f_act = 0.01 b, C_fact = 0.01, F = 0.02; A = {a}, n = {length}",
-        left=abs(output(1 - _STEP) - output(real(1))),
-        right=_others_claim(constants, 1, length, _STEP),
+        "9",
+        _OTHERS,
+        f"L = 1, f_act = 0.01 b, C_fact = 0.01, F = 0.02; A = {a}, n = {length}",
+        abs(output(1 - _STEP) - output(real(1))),
+        _others_claim(constants, length, _STEP),
     )
 
 
@@ -255,7 +240,7 @@ def _attended(slope: Real, own: Real, query: Real, rest: Real, length: int) -> R
 
 
 def _others_claim(
-    constants: PrintedConstants, layer: int, length: int, distance: Real
+    constants: PrintedConstants, length: int, distance: Real, layer: int = 1
 ) -> Real:
     return real(constants.others(layer, length, 1.0).value) * distance
 
@@ -267,14 +252,15 @@ def _others_claim(
 # the influence of symbol 1 grows like (ln n)^{L-1}/(L-1)!: harmonic numbers.
 def causal_mask_findings() -> tuple[Finding, ...]:
     """Findings on the lemma's bound at row 2 of a causal average, for growing n."""
-    constants = _tight(0.0, 1.0)
+    constants = _constants(0.0, 1.0, 1.0)
+    model = "uniform causal averaging, i = 1, j = 2, D = 1, A = 0; n = "
     return tuple(
         Finding(
-            step="lemma",
-            printed=_OTHERS,
-            model=f"uniform causal averaging, i = 1, j = 2, D = 1, A = 0; n = {n}",
-            left=real(1) / 2,
-            right=_others_claim(constants, 1, n, real(1)),
+            "lemma",
+            _OTHERS,
+            f"{model}{n}",
+            real(1) / 2,
+            _others_claim(constants, n, real(1)),
         )
         for n in LENGTHS
     )
@@ -290,25 +276,25 @@ def causal_mask_findings() -> tuple[Finding, ...]:
 # is (closed form C2).
 def tight_norm_findings() -> tuple[Finding, ...]:
     """Findings of step 9 at several A and n with the tight F, and once the literal F."""
-    return tuple(_finding(*case) for case in (*_CASES, (10, 12, False)))
+    cases = *((*case, "tight F = 1") for case in _CASES), (10, 12, "literal F = 2")
+    return tuple(_finding(*case) for case in cases)
 
 
-def _finding(a: int, log10_length: int, tight: bool) -> Finding:
+def _finding(a: int, log10_length: int, reading: str) -> Finding:
     length, distance = 10**log10_length, real("1e-20")
     slope = 1 + CONTEXT.exp(2 * real(a))
     before, after = (
         _attended(real(a), own, real(1), real(-1), length)
         for own in (real(1), 1 - distance)
     )
-    constants = (_tight if tight else _literal)(float(a), float(slope))
+    constants = _constants(float(a), float(slope), _READINGS[reading])
     return Finding(
-        step="9",
-        printed=_OTHERS,
-        model="y_i = y_j = 1, the others −1, logits A y_j y_w, f_act of slope "
-        f"1 + e^{{2A}}; A = {a}, n = 10^{log10_length}; "
-        f"{'tight F = 1' if tight else 'literal F = 2'}",
-        left=_unclipped(slope * abs(after - before)),
-        right=_others_claim(constants, 1, length, distance),
+        "9",
+        _OTHERS,
+        "y_i = y_j = 1, the others −1, logits A y_j y_w, f_act of slope "
+        f"1 + e^{{2A}}; A = {a}, n = 10^{log10_length}; {reading}",
+        _unclipped(slope * abs(after - before)),
+        _others_claim(constants, length, distance),
     )
 
 
@@ -318,14 +304,14 @@ def _finding(a: int, log10_length: int, tight: bool) -> Finding:
 # average goes from 0 to tanh 1, however long the input.
 def own_position_findings() -> tuple[Finding, ...]:
     """Findings of step 7: the change of the average at i, for growing lengths."""
+    model = "half of the other keys +1, half −1, logits y_i y_w, y_i = 0 → 1; n = "
     return tuple(
         Finding(
-            step="7",
-            printed="‖b_i − b'_i‖ = o(1)",
-            model="half of the other keys +1, half −1, logits y_i y_w, y_i = 0 → 1; "
-            f"n = {n}",
-            left=_balanced(real(1), 1, n) - _balanced(real(0), 0, n),
-            right=real(0),
+            "7",
+            "‖b_i − b'_i‖ = o(1)",
+            f"{model}{n}",
+            _balanced(real(1), 1, n) - _balanced(real(0), 0, n),
+            real(0),
         )
         for n in OWN_LENGTHS
     )
@@ -348,12 +334,12 @@ def weight_change_findings() -> tuple[Finding, ...]:
     distance = CONTEXT.hypot(*(b - a for a, b in zip(before[0], after[0], strict=True)))
     return tuple(
         Finding(
-            step="4",
-            printed="‖b_j − b'_j‖ ≤ Σ_w α_jw ‖y_w − y'_w‖",
-            model="d = 2, logits = product of first coordinates, y_j = (1, 0), "
+            "4",
+            "‖b_j − b'_j‖ ≤ Σ_w α_jw ‖y_w − y'_w‖",
+            "d = 2, logits = product of first coordinates, y_j = (1, 0), "
             f"y_i = (0, 10) → (1, 10); α {when} the exchange",
-            left=left,
-            right=used[0] * distance,
+            left,
+            used[0] * distance,
         )
         for when, used in (("before", weights), ("after", new_weights))
     )
@@ -370,18 +356,17 @@ def _weights(query: Sequence[int], keys: Sequence[Sequence[int]]) -> list[Real]:
 # multiplies them by √2: C_fact must count the concatenation of the heads.
 def activation_norm_findings() -> tuple[Finding, ...]:
     """Finding of step 1: the printed norm bound after three layers of a 1-Lipschitz f_act."""
-    layers = 3
     activation = real(1)
-    for _ in range(layers):
+    for _ in range(3):
         # All activations are equal, so every average equals them.
         activation = (activation + activation) / CONTEXT.sqrt(2)
     return (
         Finding(
-            step="1",
-            printed="‖y_j^(k)‖ ≤ 2 C_fact^L (‖p_j‖ + ‖v_j‖)",
-            model="f_act(y, b) = (y + b)/√2, so C_fact = 1; H = 1, L = 3, all y = 1",
-            left=activation,
-            right=2 * real(1) ** layers,
+            "1",
+            "‖y_j^(k)‖ ≤ 2 C_fact^L (‖p_j‖ + ‖v_j‖)",
+            "f_act(y, b) = (y + b)/√2, so C_fact = 1; H = 1, L = 3, all y = 1",
+            activation,
+            real(2),
         ),
     )
 

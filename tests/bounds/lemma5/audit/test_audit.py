@@ -34,30 +34,20 @@ def one(step, *words):
         ("1", (), "2.83", "2"),
         ("4", ("before",), "2.326", "0.269"),
         ("4", ("after",), "2.326", "0.5"),
+        ("9", ("A = 8", "10^10"), "1.059", None),
+        ("9", ("A = 8", "10^12"), "1.0625", None),
+        ("9", ("A = 10", "10^10"), "1.096", None),
+        ("9", ("A = 10", "10^12", "tight"), "1.31", None),
     ],
 )
-def test_both_sides_have_the_known_digits(step, words, left, right):
+def test_both_sides_or_their_ratio_have_the_known_digits(step, words, left, right):
     finding = one(step, *words)
     assert not finding.holds
-    places = len(left.split(".")[1])
-    assert round(float(finding.left), places) == float(left)
-    places = len(right.split(".")[1]) if "." in right else 0
-    assert round(float(finding.right), places) == float(right)
-
-
-@pytest.mark.parametrize(
-    ("words", "ratio"),
-    [
-        (("A = 8", "10^10"), "1.059"),
-        (("A = 8", "10^12"), "1.0625"),
-        (("A = 10", "10^10"), "1.096"),
-        (("A = 10", "10^12", "tight"), "1.31"),
-    ],
-)
-def test_the_conclusion_is_violated_by_the_known_factor(words, ratio):
-    finding = one("9", *words)
-    assert not finding.holds
-    assert round(finding.ratio, len(ratio.split(".")[1])) == float(ratio)
+    found = finding.left, finding.right
+    found = (finding.ratio,) if right is None else found
+    for side, known in zip(found, (left, right), strict=False):
+        places = len(known.partition(".")[2])
+        assert round(float(side), places) == float(known)
 
 
 def test_the_conclusion_holds_below_the_threshold_and_with_the_literal_norm():
@@ -107,29 +97,28 @@ def test_step_8_by_brute_force():
     )
 
 
-@pytest.mark.parametrize(("a", "n", "factor"), [(4, 10**4, 0.01)])
-def test_the_small_growth_constant_by_its_derivative(a, n, factor):
+@pytest.mark.parametrize(
+    ("a", "n", "words", "factor"),
+    [
+        (4, 10**4, ("C_fact = 0.01",), 0.01),
+        *((a, n, ("A/ε",), 1) for a, n in ((3, 2000), (4, 2000), (4, 100000))),
+    ],
+)
+def test_a_small_growth_constant_and_a_neglected_bias_by_derivatives(
+    a, n, words, factor
+):
     keys = np.concatenate([[1.0, 1.0], np.full(n - 2, -1.0)])
     weights = np.exp(a * keys)
     weights /= weights.sum()
     slope = factor * weights[0] * (1 + a * (1 - weights @ keys))
-    found = one("9", "C_fact = 0.01")
-    assert float(found.left) == pytest.approx(slope * 1e-8, rel=1e-6)
-    # F = 2 · 0.01, A = 4 F², C = 2 (1 + e^2A + 0.01).
-    printed = (2 * (1 + math.exp(2 * a * (2 * factor) ** 2) + factor)) ** 2 / n * 1e-8
-    assert float(found.right) == pytest.approx(printed, rel=1e-12)
-
-
-@pytest.mark.parametrize(("a", "n"), [(3, 2000), (4, 2000), (4, 100000)])
-def test_the_neglected_bias_by_its_derivative(a, n):
-    keys = np.concatenate([[1.0, 1.0], np.full(n - 2, -1.0)])
-    weights = np.exp(a * keys)
-    weights /= weights.sum()
-    slope = weights[0] * (1 + a * (1 - weights @ keys))
-    found = one("9", "A/ε", f"A = {a}", f"n = {n}")
-    # D = 1e-12 · 1e-8; H = 1, L = 2, C = 2 (1 + 1 + 1).
-    assert float(found.left) == pytest.approx(slope * 1e-20, rel=1e-6)
-    assert float(found.right) == pytest.approx(6**4 / n * 1e-20, rel=1e-12)
+    found = one("9", *words, f"A = {a}", f"n = {n}")
+    if factor == 1:  # D = 1e-12 · 1e-8; H = 1, L = 2, C = 2 (1 + 1 + 1).
+        distance, printed = 1e-20, 6**4
+    else:  # F = 2 · 0.01, A = 4 F², C = 2 (1 + e^2A + 0.01).
+        distance = 1e-8
+        printed = (2 * (1 + math.exp(2 * a * (2 * factor) ** 2) + factor)) ** 2
+    assert float(found.left) == pytest.approx(slope * distance, rel=1e-6)
+    assert float(found.right) == pytest.approx(printed / n * distance, rel=1e-12)
 
 
 def test_a_masked_row_keeps_its_influence_at_every_length():
