@@ -17,10 +17,13 @@ def parse_temperature(text: str) -> dict[str, Any] | None:
     match text.strip().split(":"):
         case ["inverse_log", scale]:
             return {"kind": "inverse_log", "scale": _positive(scale, text)}
-        case ["power", scale, exponent]:
-            return _power(scale, exponent, "length", text)
-        case ["power", scale, exponent, "length" | "position" as of]:
-            return _power(scale, exponent, of, text)
+        case ["power", scale, exponent, *of] if of in ([], ["length"], ["position"]):
+            return {
+                "kind": "power",
+                "scale": _positive(scale, text),
+                "exponent": _number(exponent, text),
+                "of": of[0] if of else "length",
+            }
         case [value]:
             number = _positive(value, text)
             return None if number == 1 else {"kind": "constant", "value": number}
@@ -101,15 +104,6 @@ def legend_label(label: str) -> str:
 def _short(number: float) -> str:
     """All digits of a number, without a trailing `.0`."""
     return repr(float(number)).removesuffix(".0")
-
-
-def _power(scale: str, exponent: str, of: str, text: str) -> dict[str, Any]:
-    return {
-        "kind": "power",
-        "scale": _positive(scale, text),
-        "exponent": _number(exponent, text),
-        "of": of,
-    }
 
 
 def _positive(value: str, text: str) -> float:

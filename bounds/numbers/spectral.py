@@ -20,6 +20,7 @@ import dataclasses
 import functools
 import hashlib
 import math
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
@@ -109,52 +110,49 @@ MOST_NORMS = 4096
 
 
 def _norm_upper(matrix: np.ndarray) -> float:
-    scaled, exponent = _scaled(matrix)
-    if exponent is None:
-        return _without_scale(scaled)
+    return _over_power_of_two(matrix, _spectral)
+
+
+def frobenius_upper(matrix: Float[np.ndarray, "..."]) -> float:
+    """Upper bound on the Frobenius norm of an array; infinite as in `norm_upper`."""
+    return _over_power_of_two(matrix, _frobenius)
+
+
+def largest_row_norm(rows: Float[np.ndarray, "rows columns"]) -> float:
+    """Upper bound on the largest Euclidean norm of a row; infinite as in `norm_upper`."""
+    return _over_power_of_two(rows, _largest_row)
+
+
+def _over_power_of_two(
+    matrix: Float[np.ndarray, "..."], norm: Callable[[np.ndarray], Interval]
+) -> float:
+    """Upper bound on a norm, by that of the matrix over 2^e, largest modulus in [1/2, 1)."""
+    matrix = np.asarray(matrix, np.float64)
+    largest = float(np.max(np.abs(matrix), initial=0.0))
+    if largest == 0 or not math.isfinite(largest):
+        return math.inf if np.any(matrix) else 0.0
+    exponent = math.frexp(largest)[1]
+    # In two steps, since 2^-e may itself be out of range.
+    half = exponent // 2
+    scaled = np.ldexp(np.ldexp(matrix, -half), half - exponent)
+    return upper(norm(scaled) * interval(2) ** exponent)
+
+
+def _spectral(scaled: np.ndarray) -> Interval:
+    """Upper bound on the spectral norm, for entries of modulus about one or less."""
     # The Frobenius norm stands where the decomposition fails, and is exact for a
     # vector.
     norm = _frobenius(scaled)
     if min(scaled.shape) > 1:
         norm = minimum(norm, _by_decomposition(scaled))
-    return upper(norm * interval(2) ** exponent)
+    return norm
 
 
-def frobenius_upper(matrix: Float[np.ndarray, "..."]) -> float:
-    """Upper bound on the Frobenius norm of an array; infinite as in `norm_upper`."""
-    scaled, exponent = _scaled(matrix)
-    if exponent is None:
-        return _without_scale(scaled)
-    return upper(_frobenius(scaled) * interval(2) ** exponent)
-
-
-def largest_row_norm(rows: Float[np.ndarray, "rows columns"]) -> float:
-    """Upper bound on the largest Euclidean norm of a row; infinite as in `norm_upper`."""
-    scaled, exponent = _scaled(rows)
-    if exponent is None:
-        return _without_scale(scaled)
+def _largest_row(scaled: np.ndarray) -> Interval:
+    """Upper bound on the largest norm of a row, for entries of modulus about one or less."""
     # No square leaves the floats once the largest entry is about one.
     squares = np.einsum("ij,ij->i", scaled, scaled)
-    norm = _root(float(np.max(squares)), scaled.shape[1])
-    return upper(norm * interval(2) ** exponent)
-
-
-def _scaled(
-    matrix: Float[np.ndarray, "..."],
-) -> tuple[Float[np.ndarray, "..."], int | None]:
-    """matrix / 2^e, largest modulus in [1/2, 1), and e; e is None if that is 0 or inf."""
-    matrix = np.asarray(matrix, np.float64)
-    largest = float(np.max(np.abs(matrix), initial=0.0))
-    if largest == 0 or not math.isfinite(largest):
-        return matrix, None
-    exponent = math.frexp(largest)[1]
-    # In two steps, since 2^-e may itself be out of range.
-    half = exponent // 2
-    return np.ldexp(np.ldexp(matrix, -half), half - exponent), exponent
-
-
-def _without_scale(matrix: np.ndarray) -> float:
-    return math.inf if np.any(matrix) else 0.0
+    return _root(float(np.max(squares)), scaled.shape[1])
 
 
 def _frobenius(scaled: np.ndarray) -> Interval:
