@@ -29,7 +29,11 @@ from bounds.lemma5.closed_form import (
     single_exponential_bound,
     uniform_constants,
 )
-from bounds.lemma5.constants.model_constants import ModelConstants, read_constants
+from bounds.lemma5.constants.model_constants import (
+    ModelConstants,
+    compose,
+    read_constants,
+)
 from bounds.numbers.bound import Bound, Claim
 from bounds.numbers.interval import interval, log, log_upper, upper
 from jax_models import InputError, Transformer
@@ -74,24 +78,18 @@ def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
     # bound on the change of a row is multiplied by their Lipschitz constants. They are
     # no part of the layers: inside the uniform constants of C1 and C2 they would count
     # once per layer.
-    gain, cap, said = interval(1), interval(math.inf), []
+    maps, said = [], []
     if constants.final is not None:
-        gain = interval(constants.final.lipschitz)
-        cap = interval(constants.final.change_cap)
+        maps.append((constants.final.lipschitz, constants.final.change_cap))
         said.append("the final LayerNorm has Lipschitz constant at most max|γ|/√ε")
     if target == "logits":
         assert constants.readout is not None
-        norm = interval(constants.readout.lipschitz)
-        gain *= norm
-        # Without a final norm, the distance of two last rows is capped before.
-        cap = cap * norm if constants.final is not None else cap
-        if constants.readout.change_cap < upper(cap):
-            cap = interval(constants.readout.change_cap)
+        maps.append((constants.readout.lipschitz, constants.readout.change_cap))
         said.append("logits change by at most the norm of the read-out per unit")
     if not said:
         return None
     symbol = "logits{}_{}" if target == "logits" else "LN(y{}_{})"
-    return OutputMap(symbol, upper(gain), upper(cap), "; ".join(said))
+    return OutputMap(symbol, *compose(maps), "; ".join(said))
 
 
 def _product(log_value: float, gain: float) -> float:
@@ -99,8 +97,6 @@ def _product(log_value: float, gain: float) -> float:
     # A factor of 0 wins, even over an infinite one.
     if gain == 0 or log_value == -math.inf:
         return -math.inf
-    if math.isinf(gain) or math.isinf(log_value):
-        return math.inf
     return upper(interval(log_value) + log(interval(gain)))
 
 
@@ -258,11 +254,7 @@ def evaluate_closed_forms(
         arguments = uniform, constants.length, constants.embedding.distance
         c1 = _through(last, single_exponential_bound(*arguments))
         c2 = _through(last, printed_shape_bound(*arguments))
-    literal, tight = (
-        _claim(constants, reading, layer, last, corrected.others)
-        for reading in _readings(constants)
-    )
-    assert tight is not None
+    literal, tight = _claims(constants, layer, last, corrected.others)
     return ClosedForms(
         constants=constants,
         layer=layer,
@@ -302,53 +294,41 @@ def _causal(constants: ModelConstants, layer: int, query: int) -> LayerInfluence
     return causal_bound(layers, n, 0, constants.embedding.distance)
 
 
-def _readings(
-    constants: ModelConstants,
-) -> tuple[PrintedConstants | None, PrintedConstants]:
-    """The printed constants in the literal reading, or None, and in the tight one."""
+def _claims(
+    constants: ModelConstants, layer: int, last: OutputMap | None, corrected: Bound
+) -> tuple[PrintedInfluence | None, PrintedInfluence]:
+    """Printed claims after a layer, with the literal F (or None) and with the tight one."""
     uniform, growth = uniform_constants(constants.layers), constants.growth()
     shared: dict[str, Any] = {
         "scores": [head.score for layer in constants.layers for head in layer.heads],
         "output_lipschitz": uniform.output_lipschitz,
         "num_heads": uniform.num_heads,
     }
-    norm, depth = constants.embedding.separate, uniform.num_layers
-    tight = printed_tight(**shared, norm=constants.attended_norm(depth))
+    distance, depth = constants.embedding.distance, uniform.num_layers
+
+    def claim(reading: PrintedConstants) -> PrintedInfluence:
+        others = reading.others(layer, constants.length, distance)
+        own = reading.own(layer, distance)
+        found = _through(last, PrintedInfluence(others, own, implied=False))
+        # Implied for a model where the corrected bound is no larger.
+        implied = found.others.implied_by(corrected)
+        return dataclasses.replace(found, implied=implied)
+
+    tight = claim(printed_tight(**shared, norm=constants.attended_norm(depth)))
     # No printed F covers biases where the embeddings vanish.
     if growth is None:
         return None, tight
+    norm = constants.embedding.separate
     given = {"embedding_norm": norm, "growth": growth, "num_layers": depth}
-    return printed(**shared, **given), tight
-
-
-def _claim(
-    constants: ModelConstants,
-    reading: PrintedConstants | None,
-    layer: int,
-    last: OutputMap | None,
-    corrected: Bound,
-) -> PrintedInfluence | None:
-    if reading is None:
-        return None
-    distance = constants.embedding.distance
-    claims = (
-        reading.others(layer, constants.length, distance),
-        reading.own(layer, distance),
-    )
-    found = _through(last, PrintedInfluence(*claims, implied=False))
-    # Implied for a model where the corrected bound is no larger.
-    return dataclasses.replace(found, implied=found.others.implied_by(corrected))
+    return claim(printed(**shared, **given)), tight
 
 
 def _through(last: OutputMap | None, found: AnyForm, capped: bool = False) -> AnyForm:
     if last is None or found is None:
         return found
-    # Both are of one kind, which no type can say of two fields.
-    both: tuple[Any, Any] = found.others, found.own
-    others, own = (
-        last.after(x, row, capped) for x, row in zip(both, "ji", strict=True)
-    )
-    return dataclasses.replace(found, others=others, own=own)
+    rows = {"others": "j", "own": "i"}
+    both = {k: last.after(getattr(found, k), row, capped) for k, row in rows.items()}
+    return dataclasses.replace(found, **both)
 
 
 def constants_row(forms: ClosedForms) -> dict[str, Any]:

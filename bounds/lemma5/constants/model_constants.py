@@ -10,7 +10,7 @@ of a sine, a power, a sum of terms, and of the model's float type.
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -414,15 +414,20 @@ def is_one_map(model: Transformer) -> bool:
 
 def read_head(model: Transformer) -> ReadoutConstants:
     """Constants of a model's map to logits; an InputError for ε = 0 or unknown operations."""
+    steps = (lipschitz(step.operation, step.name) for step in model.head.steps)
+    return ReadoutConstants(*compose(steps))
+
+
+def compose(maps: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """Lipschitz constant, and bound on the distance of outputs, of maps in a row."""
     gain, cap = interval(1), math.inf
-    for step in model.head.steps:
-        steep, most = lipschitz(step.operation, step.name)
+    for steep, most in maps:
         gain *= interval(steep)
-        # Later operations scale the distance that earlier ones allow.
+        # Later maps scale the distance that earlier ones allow.
         if cap < math.inf:
             cap = upper(interval(cap) * interval(steep))
         cap = min(cap, most)
-    return ReadoutConstants(upper(gain), cap)
+    return upper(gain), cap
 
 
 @functools.singledispatch
