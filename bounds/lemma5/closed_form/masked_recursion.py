@@ -66,12 +66,8 @@ def largest_weighted_mean(
     c, m = present[rows], visible[rows]
     sums = np.concatenate([[0.0], np.cumsum(numbers)])
     extra = 1.0 - inverse_ratio
-
-    def numerator(k: Int[np.ndarray, "present"]) -> Float[np.ndarray, "present"]:
-        return inverse_ratio * sums[c] + extra * sums[k]
-
-    def denominator(k: Int[np.ndarray, "present"]) -> Float[np.ndarray, "present"]:
-        return inverse_ratio * m + extra * k
+    numerator = lambda heavy: inverse_ratio * sums[c] + extra * sums[heavy]
+    denominator = lambda heavy: inverse_ratio * m + extra * heavy
 
     slack = 2 * (len(numbers) + 8) * UNIT_ROUNDOFF
     above = c
@@ -262,7 +258,7 @@ def _layer(
     largest = maximum(skip, *(g * maximum(m, q) for _, g, m, q in heads))
     if largest.b == 0:
         return np.zeros_like(changes), interval(0)
-    out = _ratio(skip, largest) * changes
+    out = upper(skip / largest) * changes
     moved = (changes > 0) & (skip.b > 0)
     for head, gain, of_mean, of_query in heads:
         if gain.b == 0:
@@ -272,20 +268,16 @@ def _layer(
         seen = visible.present, visible.total
         mean = visible.per_row(largest_weighted_mean(falling, *seen, inverse))
         inner = maximum(of_mean, of_query)
-        term = _ratio(of_mean, inner) * mean
-        term += _ratio(of_query, inner) * entering * visible.sees
+        term = upper(of_mean / inner) * mean
+        term += upper(of_query / inner) * entering * visible.sees
         if saturating:
             term = _capped(term, 2 * norm, unit * inner)
-        out += _ratio(gain * inner, largest) * term
+        out += upper(gain * inner / largest) * term
     raised = out * (1 + 2 * (len(heads) + 8) * UNIT_ROUNDOFF) + _SMALLEST_NORMAL
     out = np.where(moved, raised, 0.0)
     if saturating:
         out = _capped(out, interval(layer.output_cap), largest)
     return _rescaled(out, largest)
-
-
-def _ratio(x: Interval, largest: Interval) -> float:
-    return upper(x / largest)
 
 
 def _capped(values: ByRow, cap: Interval, unit: Interval) -> ByRow:
@@ -380,8 +372,5 @@ def causal_bound(
     growth = a + b * ratio * log(interval(n) / i)
     depth = len(layers)
     total = sum(growth ** (depth - 1 - t) * (a + b) ** t for t in range(depth))
-    stated = FORM, HYPOTHESES
-    return LayerInfluence(
-        corrected_bound(d / n * b * ratio * total, others(depth), *stated),
-        corrected_bound((a + b) ** depth * d, own(depth), *stated),
-    )
+    changes = d / n * b * ratio * total, (a + b) ** depth * d
+    return LayerInfluence.corrected(depth, *changes, FORM, HYPOTHESES)

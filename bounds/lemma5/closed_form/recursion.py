@@ -9,6 +9,7 @@ never larger.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from bounds.lemma5.closed_form.layer_constants import LayerConstants, Score
 from bounds.numbers.bound import Bound
@@ -62,21 +63,17 @@ def largest_weight(half_oscillation: float, visible: int) -> Bound:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Changes:
-    """Upper bounds on the changes of activations that one head reads."""
-
-    query: Interval  # of the query's
-    other: Interval  # of every key's but i
-    own: Interval  # of key i's
-
-
 def change_bound(
-    score: Score, norm: Interval, length: int, changes: Changes, saturating: bool
+    score: Score,
+    norm: Interval,
+    length: int,
+    changes: Sequence[Interval],
+    saturating: bool,
 ) -> Interval:
     """Upper bound of Corollary B on the change of one head's un-projected average."""
-    # docs/theory/lemma5.md, section 1.
-    query, other, own = changes.query, changes.other, changes.own
+    # docs/theory/lemma5.md, section 1. `changes` bound those of the activations that it
+    # reads: the query's, every key's but i, and key i's.
+    query, other, own = changes
     weight = weight_bound(score.half_oscillation(norm), length)
     logit_other = score.query_slope(norm) * query + score.key_slope(norm) * other
     logit_own = score.query_slope(norm) * query + score.key_slope(norm) * own
@@ -100,6 +97,14 @@ class LayerInfluence:
 
     others: Bound
     own: Bound
+
+    @classmethod
+    def corrected(
+        cls, layer: int, others_change: Interval, own_change: Interval, *stated: Any
+    ) -> "LayerInfluence":
+        """Corrected bounds after a layer; `stated` are their form and hypotheses."""
+        changes = (others_change, others(layer)), (own_change, own(layer))
+        return cls(*(corrected_bound(*change, *stated) for change in changes))
 
 
 def influence_recursion(
@@ -140,8 +145,7 @@ def influence_recursion(
             _output_change(layer, length, x, kappa, sigma, saturates)
             for x in (kappa, sigma)
         )
-        bounds = (kappa, others(k)), (sigma, own(k))
-        found.append(LayerInfluence(*(corrected_bound(*x, form) for x in bounds)))
+        found.append(LayerInfluence.corrected(k, kappa, sigma, form))
     return tuple(found)
 
 
@@ -157,16 +161,12 @@ def _output_change(
     norm = interval(layer.norm)
     moved = [interval(layer.input_gain) * x for x in (here, kappa, sigma)]
     # Any two rows that attention reads are at most 2F apart.
-    entering = Changes(*(minimum(x, 2 * norm) if saturating else x for x in moved))
+    entering = [minimum(x, 2 * norm) if saturating else x for x in moved]
     out = interval(layer.skip_gain) * here
     for head in layer.heads:
         change = change_bound(head.score, norm, length, entering, saturating)
         out += interval(head.gain) * change
     return minimum(out, interval(layer.output_cap)) if saturating else out
-
-
-C2 = "closed form C2"
-C1 = "closed form C1"
 
 
 # For a dot product A = mu F² + c F; for additive scores A = F max(m1, m2), half of Hahn's
@@ -250,15 +250,10 @@ def printed_shape_bound(
     Source:
         Hahn 2020, Lemma 5, corrected: docs/theory/lemma5.md, section 2.
     """
-    n = whole("length", length, 2)
-    d = interval(nonnegative("distance", distance))
-    a = interval(instance("constants", constants, UniformConstants).half_oscillation)
-    gamma = 3 * interval(constants.output_lipschitz) * (1 + a) * exp(2 * a)
-    sigma = (constants.num_heads * gamma) ** constants.num_layers * d
-    return LayerInfluence(
-        corrected_bound(sigma / n, others(constants.num_layers), C2),
-        corrected_bound(sigma, own(constants.num_layers), C2),
-    )
+    n, d, a, lipschitz = _expected(constants, length, distance)
+    gamma, depth = 3 * lipschitz * (1 + a) * exp(2 * a), constants.num_layers
+    sigma = (constants.num_heads * gamma) ** depth * d
+    return LayerInfluence.corrected(depth, sigma / n, sigma, "closed form C2")
 
 
 def single_exponential_bound(
@@ -283,15 +278,20 @@ def single_exponential_bound(
     Source:
         Hahn 2020, Lemma 5, corrected: docs/theory/lemma5.md, section 2.
     """
-    n = whole("length", length, 2)
-    d = interval(nonnegative("distance", distance))
-    a = interval(instance("constants", constants, UniformConstants).half_oscillation)
-    lipschitz = interval(constants.output_lipschitz)
+    n, d, a, lipschitz = _expected(constants, length, distance)
     heads, depth = constants.num_heads, constants.num_layers
     growth = lipschitz * (1 + heads * (1 + 6 * a))
     source = lipschitz * heads * (1 + 4 * a)
     kappa = exp(2 * a) / n * depth * source * growth ** (depth - 1) * d
-    return LayerInfluence(
-        corrected_bound(kappa, others(depth), C1),
-        corrected_bound(growth**depth * d, own(depth), C1),
-    )
+    sigma = growth**depth * d
+    return LayerInfluence.corrected(depth, kappa, sigma, "closed form C1")
+
+
+def _expected(
+    constants: UniformConstants, length: int, distance: float
+) -> tuple[int, Interval, Interval, Interval]:
+    """n, D, A and L_f of checked arguments."""
+    n, d = whole("length", length, 2), interval(nonnegative("distance", distance))
+    instance("constants", constants, UniformConstants)
+    numbers = constants.half_oscillation, constants.output_lipschitz
+    return n, d, *map(interval, numbers)

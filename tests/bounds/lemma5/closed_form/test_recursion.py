@@ -21,7 +21,7 @@ from bounds.lemma5.closed_form import (
     single_exponential_bound,
     uniform_constants,
 )
-from bounds.lemma5.closed_form.recursion import Changes, change_bound, weight_bound
+from bounds.lemma5.closed_form.recursion import change_bound, weight_bound
 from bounds.numbers.interval import interval, upper
 from tests.bounds.lemma5.closed_form.sharp import CASES
 
@@ -179,7 +179,7 @@ def test_nothing_overflows():
 
 def head_change(score, norm, length, query, other, own, saturating=True):
     """Bound of Corollary B on the change of one head's average, as a float."""
-    changes = Changes(*map(interval, (query, other, own)))
+    changes = [*map(interval, (query, other, own))]
     return upper(change_bound(score, interval(norm), length, changes, saturating))
 
 
