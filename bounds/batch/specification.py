@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jax_models.arguments import SPEC_BYTES, once_each, read_file
+from jax_models.arguments import SPEC_BYTES, expect_keys, once_each, read_file
 from jax_models.errors import InputError
 
 KEYS = ("command", "fixed", "sweep")
@@ -95,10 +95,7 @@ def read_specification(path: str) -> Specification:
 
 def _specified(read: Any) -> Specification:
     """Specification of a file's decoded content."""
-    if not isinstance(read, dict):
-        raise InputError(f"expected an object with {', '.join(KEYS)}")
-    if unknown := sorted(read.keys() - set(KEYS)):
-        raise InputError(f"unknown key {unknown[0]!r}; expected {', '.join(KEYS)}")
+    expect_keys("the specification", read, KEYS)
     command = read.get("command")
     if not isinstance(command, str):
         raise InputError(f"command is {command!r}; expected a name")

@@ -21,10 +21,9 @@ flag of numbers, or --x, with a line for each combination of what else is swept.
 import dataclasses
 import fnmatch
 import functools
-import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,28 +115,26 @@ def make_cells(specification: Specification) -> list[Cell]:
     command = find_batched(specification.command)
     known, cells = fields_of(command.options), options_of_cells(command.options)
     for name in (*specification.fixed, *specification.sweep):
-        if name in known and name not in cells:
-            raise InputError(
-                f"--{name} belongs to the sweep, not to its cells; it cannot be fixed or "
-                "swept"
-            )
-        if name not in known:
-            raise InputError(
-                f"{specification.command} has no flag --{name}; see {PROGRAM} "
-                f"{specification.command} --help"
-            )
-    hashes: dict[str, str] = {}
-    found = {}
+        if name not in cells:
+            why = f"is no flag of {command.name}; see {PROGRAM} {command.name} --help"
+            if name in known:
+                why = "belongs to the sweep, not to its cells; it cannot be fixed or swept"
+            raise InputError(f"--{name} {why}")
+    found, hashed = {}, functools.cache(_content_sha256)
     for swept in specification.cells():
         given = {**specification.fixed, **swept}
         label = " ".join(f"{name}={value}" for name, value in swept.items())
-        options = _read(command, given, label)
+        try:
+            arguments = [f"--{name}={value}" for name, value in given.items()]
+            options = command.read(arguments)
+        except InputError as error:
+            told = one_line(error)
+            raise InputError(f"{label}: {told}" if label else told) from error
         # One process runs many cells: the longest input of all decides before the first.
         avoid_miscompiling(options)
-        config = _config(specification.command, options, hashes)
-        work = partial(perform, specification.command, given, config)
-        label = label or specification.command
-        found[cell_key(config)] = Cell(config, label, work)
+        config = _config(options, hashed)
+        work = partial(perform, options, config)
+        found[cell_key(config)] = Cell(config, label or command.name, work)
     return list(found.values())
 
 
@@ -147,40 +144,25 @@ def longest(cell: Cell) -> int:
     return max(named)
 
 
-def _read(command: Command, given: Mapping[str, str], where: str) -> Group:
-    """Options of a cell; `where` begins the message of an `InputError`."""
-    try:
-        return command.read([f"--{name}={value}" for name, value in given.items()])
-    except InputError as error:
-        told = one_line(error)
-        raise InputError(f"{where}: {told}" if where else told) from error
-
-
-def _config(command: str, options: Group, hashes: dict[str, str]) -> dict[str, Any]:
+def _config(options: Group, hashed: Callable[[str], str]) -> dict[str, Any]:
     """Key of a cell: its flags, the content of its files, and the planned memory."""
-    about, values = options.declared(), options.values()
+    about, values = options.declared(), plain(options.values())
     keys = sorted(name for name in about if about[name].key)
     config: dict[str, Any] = {
-        "command": command,
+        "command": options.COMMAND,
         "cell": "run",
         "version": __version__,
         "block_memory": execution.block_memory(),
         # A command may refuse a flag that does not apply, even with its default value.
         "given": [name for name in keys if name in options.given],
+        **{name: values[name] for name in keys},
     }
     for name in keys:
-        value = values[name]
-        # JSON has no infinities, but these are values apart.
-        infinite = isinstance(value, float) and math.isinf(value)
-        config[name] = str(value) if infinite else plain(value)
-    for name in filter(lambda x: about[x].file, about):
-        path = config.get(name)
-        if path and path not in about[name].words:
-            if path not in hashes:
-                if not os.path.isdir(path):
-                    expect_file(f"--{name}", path)
-                hashes[path] = _content_sha256(path)
-            config[f"{name}_sha256"] = hashes[path]
+        path = values[name]
+        if about[name].file and path and path not in about[name].words:
+            if not os.path.isdir(path):
+                expect_file(f"--{name}", path)
+            config[f"{name}_sha256"] = hashed(path)
     return config
 
 
@@ -193,31 +175,26 @@ def _content_sha256(path: str) -> str:
     return sha256("\n".join(listed).encode())
 
 
-def perform(
-    command: str, given: Mapping[str, str], config: Mapping[str, Any]
-) -> dict[str, Any]:
+def perform(options: Group, config: Mapping[str, Any]) -> dict[str, Any]:
     """Rows of a cell's run; any error is an `InputError`."""
     execution.release_programs()
-    found = find_batched(command)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            options = _read(found, {**given, "out": folder}, "")
-            for name in options.declared():
+            for name, value in options.values().items():
                 # The result of another file would stand under a wrong key.
                 digest = config.get(f"{name}_sha256")
-                if digest is not None and _content_sha256(config[name]) != digest:
+                if digest is not None and _content_sha256(value) != digest:
                     raise InputError(
-                        f"{config[name]} is not the file that the sweep was planned "
-                        "with; run the same command again to plan it with the one that "
-                        "is there"
+                        f"{value} is not the file that the sweep was planned with; run "
+                        "the same command again to plan it with the one that is there"
                     )
+            alone = dataclasses.replace(options, out=folder)
             with memory_planned(config["block_memory"]):
-                rows = plain(found.measure(options, MemoryResults()))
-        except InputError as error:
-            raise InputError(one_line(error)) from error
+                found = find_batched(options.COMMAND).measure(alone, MemoryResults())
+            return {"rows": plain(found)}
         except Exception as error:
-            raise InputError(f"{type(error).__name__}: {one_line(error)}") from error
-    return {"rows": rows}
+            kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+            raise InputError(f"{kind}{one_line(error)}") from error
 
 
 class BatchOptions(Stored, Figure):

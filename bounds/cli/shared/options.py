@@ -158,7 +158,7 @@ class Declared:
             number = self.kind(ascii_number(str(value)))
         except (ValueError, OverflowError):
             raise ValueError(f"expected {bounds.syntactic_help}") from None
-        if math.isnan(number) or bounds.is_outside_bounds(number):
+        if not math.isfinite(number) or bounds.is_outside_bounds(number):
             raise ValueError(f"{number} is not {bounds.syntactic_help}")
         return number
 

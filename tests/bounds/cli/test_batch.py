@@ -217,11 +217,6 @@ def test_where_programs_are_kept_is_no_part_of_a_cells_configuration():
     assert len(keys) == 1
 
 
-def test_infinities_are_cells_of_their_own():
-    sweep = {"p": ("inf", "-inf", "0.5")}
-    assert len(make_cells(Specification("entropy", {}, sweep))) == 3
-
-
 def test_dask_that_is_not_installed_is_named(run, monkeypatch):
     from bounds.batch import execution
 
