@@ -4,7 +4,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Self
 
 import tqdm
@@ -23,14 +23,22 @@ _COUNTING: list["Progress"] = []
 
 
 @contextlib.contextmanager
-def _watched(say: Callable[[str], object]) -> Iterator[None]:
-    """Calls `say` at intervals with words on whether JAX compiles or computes."""
+def tell_of_waiting() -> Iterator[None]:
+    """Prints at intervals whether JAX compiles or computes, and where open counts stand."""
     ended = threading.Event()
 
     def watch(clock: CompileClock) -> None:
+        start = last = time.monotonic()
         while not ended.wait(LOOK_AGAIN):
+            doing = "compiling ..." if clock.under_way else "at work ..."
             with contextlib.suppress(OSError, ValueError):  # a closed stream
-                say("compiling ..." if clock.under_way else "at work ...")
+                if _COUNTING:
+                    last = time.monotonic()
+                    for one in list(_COUNTING):
+                        one.tell(f"{one.counted()}, {doing}")
+                elif (now := time.monotonic()) - last >= SECONDS_BETWEEN_LINES:
+                    last = now
+                    print(f"{doing} ({now - start:.0f} s)", flush=True)
 
     with compile_clock() as clock:
         watcher = threading.Thread(target=watch, args=(clock,), daemon=True)
@@ -40,24 +48,6 @@ def _watched(say: Callable[[str], object]) -> Iterator[None]:
         finally:
             ended.set()
             watcher.join()
-
-
-@contextlib.contextmanager
-def tell_of_waiting() -> Iterator[None]:
-    """Prints at intervals that the program is at work, while no `Progress` is open."""
-    start = last = time.monotonic()
-
-    def say(doing: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if _COUNTING:
-            last = now
-        elif now - last >= SECONDS_BETWEEN_LINES:
-            last = now
-            print(f"{doing} ({now - start:.0f} s)", flush=True)
-
-    with _watched(say):
-        yield
 
 
 def tell(what: str) -> None:
@@ -89,19 +79,15 @@ class Progress:
         is_shown = sys.stderr.isatty()
         self._bar = tqdm.tqdm(total=total, unit=" " + unit) if is_shown else None
         self._telling = threading.Lock()
-        self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Starts printing lines during long steps."""
+        """Begins to count."""
         _COUNTING.append(self)
-        self._opened.callback(_COUNTING.remove, self)
-        say = lambda doing: self.tell(f"{self._counted()}, {doing}")
-        self._opened.enter_context(_watched(say))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stops the lines of long steps and closes the bar."""
-        self._opened.close()
+        """Ends the count and closes the bar."""
+        _COUNTING.remove(self)
         if self._bar is not None:
             self._bar.close()
 
@@ -129,9 +115,9 @@ class Progress:
     def recount(self, done: int, total: int) -> None:
         """Counts `done` of the `total` items that the finished steps left open."""
         self._open, self._since = (done, total), None
-        self.tell(self._counted())
+        self.tell(self.counted())
 
-    def _counted(self) -> str:
+    def counted(self) -> str:
         """Words on the steps done, and on the items left open if they are counted."""
         told = f"{self._done} of {self._total} {self._unit} done"
         if self._open is None:

@@ -30,14 +30,14 @@ def until_told(capsys, words):
 
 
 def test_a_step_that_lasts_is_told_of(capsys):
-    with Progress(3, "lengths") as running:
+    with tell_of_waiting(), Progress(3, "lengths") as running:
         running.advance("n = 4")
         told = until_told(capsys, "at work")
     assert re.search(r"1 of 3 lengths done, at work ... \(\d+ s\)\n", told)
 
 
 def test_the_compiler_is_named_where_it_is_waited_for(capsys):
-    with Progress(3, "lengths"):
+    with tell_of_waiting(), Progress(3, "lengths"):
         jax.monitoring.record_event_duration_secs(LOWERED, 0.1)
         told = until_told(capsys, "compiling")
     assert "0 of 3 lengths done, compiling ..." in told
@@ -59,7 +59,7 @@ def test_work_that_nothing_counts_is_told_of_and_what_is_counted_by_its_count(ca
 
 
 def test_nothing_is_said_when_the_work_is_over(capsys):
-    with Progress(1, "lengths") as running:
+    with tell_of_waiting(), Progress(1, "lengths") as running:
         running.advance("n = 4")
     capsys.readouterr()
     time.sleep(0.2)
