@@ -86,11 +86,6 @@ def _damaged(path: Path, verdict: str) -> StoreError:
     )
 
 
-def log_of(path: Path) -> Path:
-    """Returns the path of SQLite's write-ahead log of a file."""
-    return path.with_name(path.name + "-wal")
-
-
 def refuse_special_file(path: Path) -> None:
     """Raises `StoreError` if the path is a folder, device, pipe or socket."""
     if path.exists() and not path.is_file():

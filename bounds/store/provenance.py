@@ -13,9 +13,6 @@ import jax
 
 from bounds.version import __version__
 
-# Named in every product of the packages, whatever `jax_default_matmul_precision` is.
-MATMUL_PRECISION = jax.lax.Precision.HIGHEST
-
 
 @functools.cache
 def provenance() -> Mapping[str, Any]:
@@ -27,8 +24,9 @@ def provenance() -> Mapping[str, Any]:
     return {
         "versions": versions,
         "device": f"{device.platform}: {device.device_kind}",
-        # Of every product, by JAX's name: an accelerator's default rounds float32 further.
-        "matmul_precision": MATMUL_PRECISION.name.lower(),
+        # Of every product, by JAX's name, whatever `jax_default_matmul_precision` is: an
+        # accelerator's default rounds float32 further.
+        "matmul_precision": "highest",
         # Of the package's checkout, "-dirty" where files differ; None outside a checkout.
         "git_commit": _commit(),
     }

@@ -34,8 +34,16 @@ from jax_models.errors import InputError
 
 def read_lengths(text: str) -> tuple[int, ...]:
     """Increasing lengths of `16,32,64` or log-spaced `start:stop:count`."""
+    is_range = ":" in text
     try:
-        return (_log_spaced if ":" in text else _increasing)(text)
+        numbers = [_whole(part, text) for part in text.split(":" if is_range else ",")]
+        lengths = _log_spaced(*numbers) if is_range else numbers
+        for shorter, longer in itertools.pairwise(lengths):
+            if longer <= shorter:
+                raise ValueError(
+                    f"lengths must increase, but {longer} follows {shorter}"
+                )
+        return tuple(lengths)
     except ValueError as error:
         raise ValueError(
             f"{error}; expected a comma-separated list, or start:stop:count (log-spaced)"
@@ -52,25 +60,14 @@ def expect_name(what: str) -> Callable[[str], None]:
     return check
 
 
-def _increasing(argument: str) -> tuple[int, ...]:
-    lengths = tuple(_whole(part, argument) for part in argument.split(","))
-    for shorter, longer in itertools.pairwise(lengths):
-        if longer <= shorter:
-            raise ValueError(f"lengths must increase, but {longer} follows {shorter}")
-    return lengths
-
-
-def _log_spaced(argument: str) -> tuple[int, ...]:
-    parts = argument.split(":")
-    if len(parts) != 3:
-        raise ValueError(f"expected start:stop:count, got {argument!r}")
-    start, stop, count = (_whole(part, argument) for part in parts)
+def _log_spaced(start: int, stop: int = 0, count: int = 0, *more: int) -> list[int]:
+    if more or not count:
+        raise ValueError("a range has three numbers")
     if stop < start:
         raise ValueError(f"the stop {stop} lies before the start {start}")
     if count == 1 and start != stop:
         raise ValueError("both ends are included, so a count of 1 needs start = stop")
-    lengths = np.rint(np.geomspace(start, stop, count)).astype(np.int64)
-    return tuple(int(length) for length in np.unique(lengths))
+    return np.unique(np.rint(np.geomspace(start, stop, count)).astype(int)).tolist()
 
 
 def _whole(text: str, argument: str) -> int:
@@ -92,9 +89,8 @@ class Declared:
     check: Callable[[str], Any] | None = None  # raises ValueError for other text
     least: Any = None
     most: Any = None
-    parser: Callable[[str], tuple[Any, ...]] | None = (
-        None  # of a text of several values
-    )
+    # Of a text of several values that are not all between commas.
+    parser: Callable[[str], tuple[Any, ...]] | None = None
     repeated: bool = False  # may be given several times
     key: bool = True  # part of the key of a stored result
     export: bool = True  # another value makes other exports

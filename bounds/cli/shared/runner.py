@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax_models as jm
+from bounds.batch.specification import typed
 from bounds.cli.shared import groups
 from bounds.cli.shared.progress import Progress
 from bounds.cli.start import STORE_NAME
@@ -28,7 +29,7 @@ from bounds.store import sweep
 from bounds.store.file import explained, lock
 from bounds.store.provenance import provenance
 from bounds.store.results import MemoryResults, ResultStore
-from jax_models.arguments import CONFIG_BYTES, read_file, show
+from jax_models.arguments import CONFIG_BYTES, read_file
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
 from jax_models.run.evaluate import AmbiguousTieWarning
@@ -141,22 +142,13 @@ def _difference(
     if not apart:
         return None
     was, now = (
-        " ".join(_typed(name, values[name]) for name in apart[:MOST_TOLD])
+        " ".join(
+            f"no --{x}" if values[x] is None else f"--{x}={typed(values[x], x)}"
+            for x in apart[:MOST_TOLD]
+        )
         for values in (recorded, given)
     )
     return f"of another configuration, {was} where this one has {now}"
-
-
-def _typed(name: str, value: Any) -> str:
-    """Text of a flag with its value as typed, or words on its absence."""
-    match value:
-        case None:
-            return f"no --{name}"
-        case bool():
-            return f"--{name}" if value else f"--no{name}"
-        case list():
-            return f"--{name}={show(','.join(map(str, value)))}"
-    return f"--{name}={value if isinstance(value, int | float) else show(value)}"
 
 
 def record_head(options: Any) -> dict[str, Any]:

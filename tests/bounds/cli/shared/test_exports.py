@@ -251,17 +251,3 @@ def test_a_dry_run_writes_nothing_and_is_not_refused(run):
     _, _, before = run(*influence)
     code, _, after = run(*influence, "--seed=1", "--dry_run")
     assert (code, after) == (0, before)
-
-
-@pytest.mark.parametrize(
-    ("flag", "expected"),
-    [
-        ("--out=", "the name of a folder"),
-        ("--model=", "the name of a file or a folder"),
-    ],
-)
-def test_a_name_that_is_empty_is_refused(capsys, flag, expected):
-    assert main(["curve", flag]) == 1
-    error = capsys.readouterr().err
-    assert f"{flag}: it is empty; expected {expected}" in error
-    assert error.count("\n") == 1

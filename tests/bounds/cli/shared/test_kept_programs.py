@@ -176,10 +176,7 @@ def test_a_program_that_another_process_is_writing_is_left_alone(tmp_path, monke
     assert programs(tmp_path) == []
 
 
-def test_a_command_keeps_programs_and_an_empty_name_is_refused(tmp_path, capsys):
+def test_a_command_keeps_programs(tmp_path):
     kept = tmp_path / "kept"
     assert main(["sample", f"--compilation_cache={kept}", f"--out={tmp_path}"]) == 0
     assert programs(kept)
-    capsys.readouterr()
-    assert main(["sample", "--compilation_cache="]) == 1
-    assert "expected a folder, or off" in capsys.readouterr().err

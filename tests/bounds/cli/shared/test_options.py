@@ -111,47 +111,53 @@ def test_every_command_has_a_class_of_options_whose_defaults_are_read(command):
 
 
 SWEPT = ("curve", "influence", "lipschitz", "entropy", "simulate")
-# Of the options that were read by nobody, and no error.
-UNUSED = [
-    ("model", "--max_length=9", "--max_length"),
-    ("curve", "--bounds=none --extend_to=9", "--extend_to"),
-    ("lipschitz", "--restarts=0 --steps=9", "--steps"),
-    ("train", "--growth=0.5", "--growth"),
-    ("entropy", "--dtype=float32", "--dtype"),
-    ("depth", "--seed=1", "--seed"),
-    ("import", "--folder=x --seed=1", "--seed"),
-    ("compile", "--formula=Q_a --alphabet=ab --self_test=0 --seed=1", "--seed"),
-    ("entropy", "--seed=1", "--seed"),
-    ("constants", "--preset=ones --seed=1", "--seed"),
-    ("model", "--model=x --seed=1", "--seed"),
-    ("curve", "--model=x --tokens=y --seed=1", "--seed"),
-    ("curve", "--weighting=softmax --lengths=4 --ties=warn", "--ties"),
-    ("supremum", "--length=4 --ties=warn", "--ties"),
-    ("influence", "--length=4 --ties=warn", "--ties"),
-    *(
-        ("restrict", f"--verify=c.json {flag}", flag.partition("=")[0])
-        for flag in (
-            *("--attempts=2", "--method=greedy", "--pre_restriction=x.npy", "--fresh"),
-            "--figure_format=svg",
-        )
-    ),
-]
+# Commands with flags, of which the last does not apply beside the others.
+UNUSED = """
+model --max_length=9
+curve --bounds=none --extend_to=9
+lipschitz --restarts=0 --steps=9
+train --growth=0.5
+entropy --dtype=float32
+depth --seed=1
+import --folder=x --seed=1
+compile --formula=Q_a --alphabet=ab --self_test=0 --seed=1
+entropy --seed=1
+constants --preset=ones --seed=1
+model --model=x --seed=1
+curve --model=x --tokens=y --seed=1
+curve --weighting=softmax --lengths=4 --ties=warn
+supremum --length=4 --ties=warn
+influence --length=4 --ties=warn
+influence --rtol=0.1
+influence --rtol=0
+influence --method=partial --budget=5
+influence --method=screened --propose=float32 --budget=32
+influence --method=exhaustive --precision=float16
+influence --propose=float32 --precision=float16
+influence --target=log_probability_sum:0,0:1 --query=2
+influence --target=log_probability_sum:0,0:1 --include_query
+influence --weighting=leftmost_hard --temperature=2
+curve --weighting=leftmost_hard,average_hard --temperature=2
+scan --recipe=wild_type_marginals --num_devices=2
+entropy --model=m.safetensors --lengths=2,14 --num_inputs=4
+entropy --model=m.safetensors --lengths=2,14 --seed=4
+restrict --verify=c.json --attempts=2
+restrict --verify=c.json --method=greedy
+restrict --verify=c.json --pre_restriction=x.npy
+restrict --verify=c.json --fresh
+restrict --verify=c.json --figure_format=svg
+"""
 
 
-@pytest.mark.parametrize(("command", "given", "name"), UNUSED)
-def test_what_a_command_does_not_read_is_an_error_that_names_it(
-    run, command, given, name
-):
-    run(command, *given.split()).assert_refused(f"attention-bounds: {name} ")
-
-
-@pytest.mark.parametrize(
-    ("command", "given", "name"),
-    [one for one in UNUSED if one[0] in SWEPT and one[2] != "--seed"],
-)
-def test_a_sweep_refuses_it_before_anything_runs(run, tmp_path, command, given, name):
-    swept = ("--sweep=seed=1,2", *given.split())
-    run("batch", f"--command={command}", *swept).assert_refused(f"seed=1: {name} ")
+@pytest.mark.parametrize("typed", UNUSED.strip().splitlines())
+def test_what_a_command_does_not_read_is_an_error_that_names_it(run, tmp_path, typed):
+    command, *others, last = typed.split()
+    name = last.partition("=")[0]
+    run(command, *others, last).assert_refused(f"{name} ")
+    COMMANDS[command].read(others)
+    if command in SWEPT and name != "--seed":
+        swept = [f"--command={command}", "--sweep=seed=1,2", *others, last]
+        run("batch", *swept).assert_refused(f"seed=1: {name} ")
     assert not list(tmp_path.iterdir())
 
 

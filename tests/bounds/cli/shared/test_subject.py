@@ -19,7 +19,6 @@ from bounds.cli.shared.subject import (
 from bounds.curves.inputs import sampled_inputs
 from bounds.curves.measurement import Question
 from jax_models.constructions import PRESETS, build_preset
-from tests.bounds.influence.expect import refused
 
 SHAPE = ["--num_layers=1", "--num_heads=1", "--d_model=4", "--d_ff=4"]
 
@@ -92,42 +91,6 @@ def read(*given):
 )
 def test_flags_make_the_value(given, method):
     assert read(*given) == method
-
-
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        (["--rtol=0.1"], "rtol"),
-        (["--rtol=0"], "rtol"),  # its default
-        (["--budget=5", "--method=partial"], "budget"),
-        (["--budget=32", "--method=screened", "--propose=float32"], "budget"),
-        (["--precision=float16", "--method=exhaustive"], "precision"),
-        (["--precision=float16", "--propose=float32"], "precision"),
-    ],
-    ids=str,
-)
-def test_an_option_of_another_method_is_refused(given, name):
-    with refused(f"--{name} is of --method="):
-        read(*given)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        "influence --query=2 --target=log_probability_sum:0,0:1",
-        "influence --include_query --target=log_probability_sum:0,0:1",
-        "influence --temperature=2 --weighting=leftmost_hard",
-        "curve --temperature=2 --weighting=leftmost_hard,average_hard",
-        "scan --num_devices=2 --recipe=wild_type_marginals",
-        "entropy --num_inputs=4 --model=m.safetensors --lengths=2,14",
-        "entropy --seed=4 --model=m.safetensors --lengths=2,14",
-    ],
-)
-def test_an_option_without_an_effect_is_refused(given):
-    command, option, *others = given.split()
-    with refused(option.partition("=")[0] + " "):
-        COMMANDS[command].read([option, *others]).refuse_unused()
-    COMMANDS[command].read(others).refuse_unused()
 
 
 @pytest.mark.parametrize(
