@@ -13,23 +13,21 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 
-from bounds.cli.in_parts import Joined, work_in_parts
-from bounds.cli.parts import Asked, read_asked
+from bounds.cli.in_parts import Joined, Planned, read_asked, work_in_parts
 from bounds.cli.shared.groups import Figure, Incremental, Method, OneInput, Query
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Rows, Work
 from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.inputs import influence_figure, sequence_figure
-from bounds.influence import Influence, Screened
+from bounds.influence import Screened
 from bounds.influence.choice import SCREENS
 from bounds.influence.methods.proposed import Cheap
-from bounds.influence.result import said_of
+from bounds.influence.report import influence_finding
 from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.influence.targets.table import TARGETS
 from bounds.numbers.kind import RTOL_EXACT, kind_of_ends
-from bounds.numbers.notation import enclosure_label
-from bounds.rounding.ranked import MARGIN
 
 SCREENED: dict[str, Any] = {
     "used_if": lambda one: one.method == "screened" and one.propose is None,
@@ -82,9 +80,11 @@ SUMMARY = (
 def plan(options: InfluenceOptions) -> Work:
     """Work that computes the influences of all substitutions, in parts of positions."""
 
-    def ask() -> list[Asked]:
-        asked = read_asked(options)
-        return [dataclasses.replace(asked, include_query=options.include_query)]
+    def ask(mesh: Mesh | None) -> list[Planned]:
+        asked = dataclasses.replace(
+            read_asked(options), include_query=options.include_query
+        )
+        return [(asked, asked.plan(mesh))]
 
     export = lambda found: _export(*found)
     return work_in_parts(options, ask=ask, export=export, row=describe)
@@ -110,31 +110,29 @@ def _export(found: Joined) -> Exports:
     screens = result.method in SCREENS
 
     def figure() -> Any:
-        largest: dict[int, tuple[float, int]] = {}
-        for row in rows:
-            value = enclosed_value(row["lower"], row["upper"], screens)
-            position, symbol = row["position"], row["symbol"]
-            if value > largest.get(position, (-1.0, 0))[0]:
-                largest[position] = value, symbol
-        influences = {position: value for position, (value, _) in largest.items()}
+        at = np.flatnonzero(result.position_symbol >= 0)
+        ends = (result.position_lower[at], result.position_upper[at])
+        values = (enclosed_value(*x, screens) for x in zip(*ends, strict=True))
+        influences = dict(zip(at.tolist(), map(float, values), strict=True))
         what = "upper bound on the influence" if screens else "largest influence"
         what += "" if result.exact else f", {result.kind}"
         quantity = f"{what} ({asked.target.label})"
         query = None if asked.target.is_joint else result.query
         if tokenizer is None:
             return influence_figure(influences, quantity, query)
-        names = [tokenizer.name(int(token)) for token in asked.tokens]
-        best = [tokenizer.name(symbol) for _, symbol in largest.values()]
-        return sequence_figure(influences, names, best, quantity, query)
+        tokens, best = asked.tokens.tolist(), result.position_symbol[at].tolist()
+        names, new = (list(map(tokenizer.name, x)) for x in (tokens, best))
+        return sequence_figure(influences, names, new, quantity, query)
 
     record |= {
         "hypotheses": list(result.hypotheses),
         "rtol_exact": RTOL_EXACT,
         "seconds": found.seconds,
         "levels": list(map(dataclasses.asdict, result.levels)),
-        **asked.names(result.position, result.symbol),
+        **asked.words.names(result.position, result.symbol),
     }
-    report = influence_finding(asked, result)
+    cheap = getattr(asked.subject.question.method, "precision", None)
+    report = influence_finding(result, asked.words, cheap)
     return Exports(record, report, columns, rows, figure, ties=int(found.ambiguous > 0))
 
 
@@ -150,45 +148,9 @@ def _rows(found: Joined) -> Rows:
         position = at = np.flatnonzero(symbols >= 0)
         symbol = symbols[position]
     columns = (x.tolist() for x in (position, symbol, *(x[at] for x in of)))
-    rows: Rows = []
+    rows, names = [], asked.words.names
     for p, s, lower, upper, known in zip(*columns, strict=True):
         kind = kind_of_ends(lower, upper, known)
         rows.append(dict(zip(COLUMNS, (p, s, lower, upper, kind), strict=True)))
-        rows[-1] |= asked.names(p, s)
+        rows[-1] |= names(p, s)
     return rows
-
-
-def influence_finding(asked: Asked, result: Influence) -> str:
-    """Sentence or two on the largest influence."""
-    begun = f"n = {len(asked.tokens)}"
-    if result.position is None:
-        return f"{begun}: nothing can be substituted."
-    where, output = asked.place(result.position, result.symbol), asked.target.noun
-    if not asked.target.is_joint:
-        output += f" {asked.place(result.query)}"
-    maximum = enclosure_label(result.max, result.max_lower, result.max_upper)
-    method, decided, error = result.method, result.decided, result.measured_error
-    cheap = getattr(asked.subject.question.method, "precision", None)
-    if result.estimated and decided is not None:
-        return (
-            f"{begun}: the largest influence of {decided} decided in float64 is "
-            f"{maximum}, by {method}, {where}, on {output}. The {result.uncertified} "
-            f"others are estimated in {cheap}, and below it by {MARGIN} times the "
-            f"largest error of the estimates decided{said_of(error)}."
-        )
-    maximum += f", {result.kind} by {method}"
-    if decided is not None:
-        maximum += f" ({decided} decided in float64 after {cheap})"
-    elif result.estimated:
-        maximum = f"{result.max:.6g}, estimated by {method}"
-    if result.uncertified:
-        return (
-            f"{begun}: the maximum influence lies between {result.max_lower:.6g} and "
-            f"{result.max_upper:.6g}; {result.uncertified} substitutions are not known to "
-            f"be below the largest that was evaluated ({result.max:.6g}, {where}, on "
-            f"{output}). A larger --budget narrows it, and --budget=0 closes it."
-        )
-    return (
-        f"{begun}: the maximum influence is {maximum}, {where}, on "
-        f"{output}{said_of(error)}."
-    )

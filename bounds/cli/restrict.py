@@ -105,7 +105,8 @@ def plan(options: RestrictOptions) -> Work | None:
     if options.verify is not None:
         verify(options, options.verify)
         return None
-    language, length = read_language(options.language), options.length
+    language: Any = read_language(options.language)
+    length = options.length
     model = restricted_model(options, language, length)
     names = ("query", "method", "attempts", "seed")
     asked: dict[str, Any] = {name: getattr(options, name) for name in names}

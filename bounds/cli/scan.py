@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,14 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from bounds import recipes
-from bounds.cli.in_parts import Joined, work_in_parts
-from bounds.cli.parts import Asked, Parts, read_asked
+from bounds.cli.in_parts import (
+    Asked,
+    Joined,
+    Planned,
+    axes_of,
+    read_asked,
+    work_in_parts,
+)
 from bounds.cli.shared import target
 from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.input_source import record_names
@@ -34,22 +40,18 @@ from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
 from bounds.influence.build import TableOptions
 from bounds.influence.choice import TABLE_METHOD_NAMES
-from bounds.influence.result import said_of
-from bounds.influence.scan import Frobenius, Scan
-from bounds.influence.table.lines import (
-    MUTATION,
-    RESIDUE,
-    ROW_RESIDUE,
-    Named,
-    Residues,
-    largest_lines,
-    write_lines,
+from bounds.influence.report import (
+    quantity_of,
+    scan_finding,
+    scan_record,
+    top_line,
 )
+from bounds.influence.scan import Frobenius
+from bounds.influence.table.lines import Named, Residues, largest_lines, write_lines
 from bounds.influence.table.reductions import Reduce
 from bounds.influence.table.view import SHAPES, check_shape
 from bounds.influence.targets.base import is_count
 from bounds.numbers.kind import RTOL_EXACT
-from bounds.numbers.notation import enclosure_label
 from bounds.recipes.question import Recipe
 from bounds.store.output import FORMATS, write_bytes, write_csv
 from jax_models.arguments import show
@@ -245,17 +247,9 @@ def plan(options: ScanOptions) -> Work:
     """Work that computes the changes by all substitutions, in parts of positions."""
     if PAGE in options.figure_format:
         open_plotly()
-
-    def parts(asked: Asked, mesh: Mesh | None) -> Parts:
-        with _named_record(options, asked.record):
-            found = Parts.plan(asked, mesh)
-            check_shape(options.figure, tuple(found.axes()))
-        return found
-
     return work_in_parts(
         options,
-        ask=lambda: _ask_all(options),
-        plan=parts,
+        ask=lambda mesh: _ask_all(options, mesh),
         export=lambda found: _export(options, found),
         row=describe,
         is_kept=options.recipe not in ONE_PASS,
@@ -273,26 +267,26 @@ def _named_record(options: ScanOptions, record: str | None) -> Iterator[None]:
         raise jm.InputError(f"{options.fasta}: record {record}: {error}") from error
 
 
-def _ask_all(options: ScanOptions) -> Iterator[Asked]:
+def _ask_all(options: ScanOptions, mesh: Mesh | None) -> Iterator[Planned]:
     """Yields the request of each record of a FASTA file, or of the one input."""
     names = [] if "input" in options.given else record_names(options)
-    if len(names) < 2:
-        yield _ask(options)
-        return
+    several = enumerate(names) if len(names) > 1 else ((options.input, None),)
     places: dict[str, int] = {}  # records of one name could not be told apart
-    for at, name in enumerate(names):
-        if (before := places.setdefault(name, at)) < at:
+    first: Subject | None = None
+    for at, name in several:
+        if name is not None and (before := places.setdefault(name, at)) < at:
             raise jm.InputError(
                 f"{options.fasta}: records {before} and {at} are both named "
                 f"{show(name)}, and share a table; give them different first words, or "
                 "scan one by --input"
             )
-    first: Subject | None = None
-    for at, name in enumerate(names):
         with _named_record(options, name):
             asked = _ask(dataclasses.replace(options, input=at), first)
+            asked = dataclasses.replace(asked, record=name)
+            found = asked.plan(mesh)
+            check_shape(options.figure, tuple(axes_of(asked, found)))
         first = first or asked.subject
-        yield dataclasses.replace(asked, record=name)
+        yield asked, found
 
 
 def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
@@ -394,23 +388,12 @@ def _named(found: Joined, first_residue: int) -> Named:
 
 def describe(found: Joined) -> dict[str, Any]:
     """Columns on a scan, and on its cell of largest absolute value."""
-    asked, scan = found.asked, found.result
-    size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
-    cell = tuple(map(int, np.unravel_index(int(size.argmax()), size.shape)))
-    where = scan.place(cell)
+    asked, record = found.asked, scan_record(found.result)
     return {
-        "rows": scan.rows.tolist(),
-        "shape": dict(zip(scan.axes, scan.values.shape, strict=True)),
-        "substitutions": scan.substitutions,
-        "max": float(size[cell]),
-        "value": float(scan.values[cell]),
-        "lower": float(scan.lower[cell]),
-        "upper": float(scan.upper[cell]),
-        "target_symbol": where.pop("target"),
-        **where,
+        **record,
         "target": target.target_key(asked.subject.question.target),
         **found.columns,
-        **asked.names(where["position"], where["symbol"]),
+        **asked.words.names(record["position"], record["symbol"]),
         **({} if asked.record is None else {"record": asked.record}),
     }
 
@@ -418,7 +401,10 @@ def describe(found: Joined) -> dict[str, Any]:
 def _export(options: ScanOptions, found: Sequence[Joined]) -> Exports:
     """Record, report and CSV of all scans; arrays, figure and page of a single one."""
     best = max(found, key=lambda one: np.nan_to_num(np.abs(one.result.values)).max())
-    scan, record = best.result, describe(best)
+    asked, scan, record = best.asked, best.result, describe(best)
+    assert asked.table is not None
+    label = asked.recipe and asked.recipe.label
+    quantity = quantity_of(scan, asked.table.reduce, label)
     tables = [_named(one, options.first_residue) for one in found]
     files: dict[str, Callable[[Path], object]] = {}
     report: list[str] = []
@@ -442,9 +428,8 @@ def _export(options: ScanOptions, found: Sequence[Joined]) -> Exports:
         report.append("Arrays and figures are of one record: --input=K writes them")
     figure = None
     if len(found) == 1:
-        quantity = quantity_of(best.asked, scan)
-        quantity += "" if scan.exact else f", {scan.kind}"
-        drawn = scan, quantity, tables[0].name, options.figure
+        drawn_as = quantity + ("" if scan.exact else f", {scan.kind}")
+        drawn = scan, drawn_as, tables[0].name, options.figure
         files["scan.npz"] = scan.to_npz
         figure = functools.partial(scan_figure, *drawn)
         if PAGE in options.figure_format:
@@ -456,72 +441,8 @@ def _export(options: ScanOptions, found: Sequence[Joined]) -> Exports:
         "ambiguous": ambiguous > 0,
         "seconds": sum(one.seconds for one in found),
     }
-    report.append(scan_finding(best, record))
+    of_recipe = None if asked.recipe is None else quantity
+    report.append(scan_finding(scan, record, asked.words, of_recipe))
     return Exports(
         record, "\n".join(report), figure=figure, files=files, ties=ambiguous
     )
-
-
-def scan_finding(found: Joined, record: Mapping[str, Any]) -> str:
-    """Sentence on a scan and its cell (entry of its array) of largest absolute value."""
-    asked, scan = found.asked, found.result
-    where = asked.place(record["position"], record["symbol"])
-    if record["row"] is not None:
-        where += f", row {record['row']}"
-    lower, upper = record["lower"], record["upper"]
-    ends = sorted((abs(lower), abs(upper)))
-    ends[0] = 0.0 if lower < 0 < upper else ends[0]
-    edits = "deletions" if scan.edit == "deleted" else "substitutions"
-    made = f"{scan.substitutions} {edits}"
-    if asked.recipe is None:
-        made += f" of {asked.watched}"
-    else:
-        of = made if scan.substitutions else scan.reason
-        made = f"{quantity_of(asked, scan)}, by {of}"
-    shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
-    largest = enclosure_label(record["max"], *ends)
-    if scan.kind == "estimated":
-        largest = f"{record['max']:.6g}"
-    return (
-        f"n = {record['n']}: {made}, {shape}; the largest is {largest}, {scan.kind} by "
-        f"{scan.method}, {where}{said_of(scan.measured_error)}."
-    )
-
-
-def top_line(line: Mapping[str, Any]) -> str:
-    """Line on one of the largest cells: its value, then its place."""
-    where = line.get(MUTATION)
-    if where is None:
-        where = line.get(RESIDUE) or f"position {line['position']}"
-        if line["symbol"] is not None:
-            where += f", symbol {line.get('symbol_name', line['symbol'])}"
-    if line["record"] is not None:
-        where = f"{line['record']}: {where}"
-    if line["row"] not in (None, line["position"]):
-        where += f", row {line.get(ROW_RESIDUE) or line['row']}"
-    if line["target"] is not None:
-        where += f", entry {line.get('target_name', line['target'])}"
-    return f"{line['value']:+.6g} {where}"
-
-
-def quantity_of(asked: Asked, scan: Scan) -> str:
-    """Label of a scan's values, made of the label of its target or recipe."""
-    assert asked.table is not None
-    recipe, reduce, unit = asked.recipe, asked.table.reduce, asked.target.label
-    if recipe is not None:
-        unit = recipe.label
-        if not isinstance(reduce, Frobenius):
-            return unit
-    whole, comma, measured = unit.partition(",")
-    change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
-    match reduce:
-        case "none":
-            return (f"largest |{change}|" if "target" in scan.axes else change) + rest
-        case "max":
-            return f"largest |{change}|{rest}"
-        case Frobenius(apc=apc):
-            return (
-                f"Frobenius norm of {change}{', less its average product' * apc}{rest}"
-            )
-    signed = change + rest if np.nanmin(scan.values) < 0 else unit
-    return f"mean {signed}" if reduce == "mean" else signed

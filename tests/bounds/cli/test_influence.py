@@ -1,7 +1,6 @@
 """`influence` lists what every substitution does, and the largest of them."""
 
 import dataclasses
-import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,11 @@ import bounds
 import jax_models as jm
 from benchmarks import reference
 from bounds import read_store
-from bounds.cli import parts
 from bounds.curves.inputs import sampled_inputs
+from bounds.curves.measurement import tokens_sha256
+from bounds.influence import parts
 from bounds.numbers.kind import ROUNDING
+from bounds.store.output import sha256
 from tests.bounds.cli.outputs import QUICK, SHAPE_FLAGS, read_csv, read_json
 from tests.written import written
 
@@ -46,6 +47,19 @@ def three_symbols(model_file):
     return model_file(vocab_size=3, mask="none")
 
 
+@pytest.fixture
+def ask(run, three_symbols, tokens_file):
+    """Run `influence` on that model and the input."""
+    given = f"--model={three_symbols}", f"--tokens={tokens_file}"
+    return lambda *flags: run("influence", *given, *flags)
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Parts of two positions."""
+    monkeypatch.setattr(parts, "part_sizes", lambda *_: (2, 2))
+
+
 def assert_equals_definition(model_path, query, *, include_query=False):
     model = written(jm.load(model_path))
     found = reference.influence(*model, TOKENS, query, include_query=include_query)
@@ -66,57 +80,33 @@ def assert_equals_definition(model_path, query, *, include_query=False):
     assert record["query"] == query
 
 
-def test_every_substitution_is_listed_with_its_influence(
-    run, three_symbols, tokens_file
-):
-    result = run("influence", f"--model={three_symbols}", f"--tokens={tokens_file}")
+def test_every_substitution_is_listed_with_its_influence(ask, three_symbols):
+    result = ask()
     assert (result.code, result.err) == (0, "")
     assert_equals_definition(three_symbols, query=6)
     record = read_json("influence")
-    (shown, radius) = re.findall(r"maximum influence is (\S+) \+- (\S+),", result.out)[
-        0
-    ]
+    said = re.search(r"maximum influence is (\S+) \+- (\S+),", result.out)
+    shown, radius = said.groups()
     assert float(shown) == pytest.approx(record["max"], abs=float(radius))
     assert 0 < float(radius) < 1e-9
     assert (OUT / "influence.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_blocks_of_positions_join_to_the_whole(
-    run, three_symbols, tokens_file, monkeypatch
-):
-    monkeypatch.setattr(parts, "part_sizes", lambda *arguments: (2, 2))
-    arguments = ["influence", f"--model={three_symbols}", f"--tokens={tokens_file}"]
-    arguments += ["--query=2", "--include_query", "--method=exhaustive"]
-    run(*arguments)
+@pytest.mark.usefixtures("small_parts")
+def test_parts_join_to_the_whole_and_are_counted(ask, three_symbols, monkeypatch):
+    monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
+    flags = ["--query=2", "--include_query", "--method=exhaustive"]
+    told = ask(*flags).out
+    steps = re.findall(r"(\d) of 7 positions \(.*: positions (\d) to (\d)", told)
+    assert steps == [("2", "0", "1"), ("4", "2", "3"), ("6", "4", "5"), ("7", "6", "6")]
     assert_equals_definition(three_symbols, query=2, include_query=True)
     store = read_store(OUT / "results.sqlite")
     assert list(store.column("config.start")) == [0, 2, 4, 6]
-    assert "7 of 7 positions" in run(*arguments).out
+    assert "7 of 7 positions" in ask(*flags).out
     assert read_store(OUT / "results.sqlite") == store
 
 
-def test_progress_names_the_largest_influence_so_far(
-    run, three_symbols, tokens_file, monkeypatch
-):
-    monkeypatch.setattr(parts, "part_sizes", lambda *arguments: (2, 2))
-    monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
-    flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
-    told = run("influence", *flags).out.splitlines()
-    effects = reference.influence(*written(jm.load(three_symbols)), TOKENS)
-    shown = []
-    for line in told:
-        if steps := re.match(r"(\d) of 7 positions .* to \d(.*)", line):
-            found = re.fullmatch(r"; largest so far (\S+) at position (\d)", steps[2])
-            shown.append(int(steps[1]))
-            largest = np.nanmax(effects[: shown[-1]])
-            assert found, "what was just found is part of it"
-            assert float(found[1]) == pytest.approx(largest, rel=1e-5)
-    assert shown == [2, 4, 6, 7]
-
-
-def test_what_a_screen_leaves_open_is_counted_by_itself(
-    run, three_symbols, tokens_file, monkeypatch
-):
+def test_what_a_screen_leaves_open_is_counted_by_itself(ask, monkeypatch):
     monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr("bounds.cli.shared.progress.LOOK_AGAIN", 1e3)
     plain = parts.find
@@ -127,41 +117,30 @@ def test_what_a_screen_leaves_open_is_counted_by_itself(
         return plain(request, choice, rounding, dataclasses.replace(run, progress=None))
 
     monkeypatch.setattr(parts, "find", in_phases)
-    flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
-    told = run("influence", *flags, "--propose=float32").out
-    found = re.findall(r"(\d of 7 positions)(?: done, (\d of 4) left open)?", told)
-    whole = "7 of 7 positions"
-    assert found == [
-        ("3 of 7 positions", ""),
-        (whole, ""),
-        (whole, "1 of 4"),
-        (whole, "4 of 4"),
-    ]
+    told = ask("--propose=float32").out
+    found = re.findall(r"(\d) of 7 positions(?: done, (\d of 4) left open)?", told)
+    assert found == [("3", ""), ("7", ""), ("7", "1 of 4"), ("7", "4 of 4")]
 
 
-def test_radii_are_those_of_all_whatever_the_blocks(
-    run, three_symbols, tokens_file, monkeypatch
-):
+def test_radii_are_those_of_all_whatever_the_blocks(ask, request, monkeypatch):
     # As many passes at once in each: a batch of another size may round otherwise.
     monkeypatch.setattr("bounds.influence.methods.exhaustive.batch_size", lambda *_: 2)
-    flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
-    flags += ["--method=exhaustive", "--rounding=all"]
-    run("influence", *flags)
-    whole = Path("results/influence/influence.csv").read_text()
-    monkeypatch.setattr(parts, "part_sizes", lambda *arguments: (2, 2))
-    run("influence", *flags, "--fresh")
-    assert Path("results/influence/influence.csv").read_text() == whole
+    flags = ["--method=exhaustive", "--rounding=all"]
+    ask(*flags)
+    whole = read_csv("influence")
+    request.getfixturevalue("small_parts")
+    ask(*flags, "--fresh")
+    assert read_csv("influence") == whole
 
 
 @pytest.mark.parametrize("rounding", ["all", "top", "none"])
 def test_the_command_gives_the_radii_that_are_asked_for(
-    rounding, run, three_symbols, tokens_file, monkeypatch
+    rounding, ask, three_symbols, monkeypatch
 ):
     monkeypatch.setattr("bounds.influence.rounding.FEWEST", 4)
     monkeypatch.setattr("bounds.influence.rounding.BLOCK", 4)
     monkeypatch.setattr("bounds.influence.methods.exhaustive.batch_size", lambda *_: 4)
-    flags = [f"--model={three_symbols}", f"--tokens={tokens_file}"]
-    run("influence", *flags, "--method=exhaustive", f"--rounding={rounding}")
+    ask("--method=exhaustive", f"--rounding={rounding}")
     model = jm.load(three_symbols)
     asked: dict[str, Any] = {"method": "exhaustive", "rounding": rounding}
     found: Any = bounds.compute_influence(model, TOKENS, **asked)
@@ -185,13 +164,12 @@ def test_a_maximum_that_nothing_moves_is_exactly_zero(run, model_file):
 
 
 def test_where_pairs_are_many_only_the_largest_of_each_position_is_kept(
-    run, three_symbols, tokens_file, monkeypatch
+    ask, monkeypatch
 ):
-    arguments = ["influence", f"--model={three_symbols}", f"--tokens={tokens_file}"]
-    run(*arguments)
+    ask()
     every = read_csv("influence")
     monkeypatch.setattr(parts, "MAX_PAIRS", 5)
-    run(*arguments)
+    ask()
     rows = read_csv("influence")
     assert [int(row["position"]) for row in rows] == list(range(6))
     for row in rows:
@@ -199,14 +177,11 @@ def test_where_pairs_are_many_only_the_largest_of_each_position_is_kept(
         assert row == max(at, key=lambda one: float(one["lower"]))
 
 
-def test_the_record_identifies_model_and_input(run, three_symbols, tokens_file):
-    run("influence", f"--model={three_symbols}", f"--tokens={tokens_file}")
+def test_the_record_identifies_model_and_input(ask, three_symbols):
+    ask()
     record = read_json("influence")
-    assert (
-        record["model_sha256"] == hashlib.sha256(three_symbols.read_bytes()).hexdigest()
-    )
-    tokens = np.array(TOKENS, "<i4")
-    assert record["tokens_sha256"] == hashlib.sha256(tokens.tobytes()).hexdigest()
+    assert record["model_sha256"] == sha256(three_symbols.read_bytes())
+    assert record["tokens_sha256"] == tokens_sha256(TOKENS)
     assert (record["n"], record["dtype"], record["exact"]) == (7, "float64", True)
     assert (record["kind"], record["hypotheses"]) == ("exact", [ROUNDING])
     assert record["rtol_exact"] == 0.01
@@ -214,46 +189,36 @@ def test_the_record_identifies_model_and_input(run, three_symbols, tokens_file):
     assert record["method"] in ("incremental", "exhaustive")
 
 
-def test_another_input_of_the_same_length_is_another_result(run, model_file, tmp_path):
-    path, maxima = model_file(), []
-    for tokens in ("0 1 0 1", "1 1 0 1"):
-        (tmp_path / "tokens.txt").write_text(tokens)
-        flags = [f"--model={path}", "--tokens=tokens.txt", *QUICK]
-        run("influence", *flags)
-        maxima.append(read_json("influence")["max"])
-    assert len(read_store(OUT / "results.sqlite")) == 2
-    assert maxima[0] != maxima[1]
+# Flags that give an input over two symbols, and its tokens.
+INPUTS = {
+    "--tokens=words.txt": [0, 1, 0, 1],
+    "--tokens=words.txt --length=3": [0, 1, 0],
+    "--tokens=rows.npy --input=1": [1, 1, 0, 1],
+    "--text=text.txt --preset=anbn_one_layer": [0, 0, 1, 1],
+    "--length=9 --input=2 --seed=4": None,  # the third of a sample
+}
 
 
-def test_a_sampled_input_is_the_one_of_its_number(run, model_file):
-    path = model_file()
-    flags = [f"--model={path}", "--length=9", "--input=2", "--seed=4"]
-    run("influence", *flags, *QUICK)
-    tokens = sampled_inputs(jm.load(path), "parity", 3, seed=4).draw(9, 2)
-    expected = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
-    assert read_json("influence")["tokens_sha256"] == expected
-
-
-def test_an_array_file_holds_several_inputs(run, three_symbols, tmp_path):
-    np.save(tmp_path / "tokens.npy", np.array([TOKENS, TOKENS[::-1]]))
-    flags = [f"--model={three_symbols}", "--tokens=tokens.npy", *QUICK]
-    run("influence", *flags, "--input=1")
-    tokens = np.array(TOKENS[::-1], "<i4")
-    found = read_json("influence")["tokens_sha256"]
-    assert found == hashlib.sha256(tokens.tobytes()).hexdigest()
-    run("influence", *flags, "--input=2").assert_refused("holds 2 inputs")
-
-
-def test_a_text_is_read_through_the_vocabulary(run, tmp_path):
+def test_an_input_is_what_the_flags_give(run, tmp_path, make_model):
+    (tmp_path / "words.txt").write_text("0 1 0 1")
     (tmp_path / "text.txt").write_text("aabb\n")
-    asked = ["influence", "--preset=anbn_one_layer", "--text=text.txt", *QUICK]
-    result = run(*asked)
-    assert (result.code, result.err) == (0, "")
-    tokens = np.array([0, 0, 1, 1], "<i4")
-    found = read_json("influence")["tokens_sha256"]
-    assert found == hashlib.sha256(tokens.tobytes()).hexdigest()
+    np.save(tmp_path / "rows.npy", [[0, 0, 0, 1], [1, 1, 0, 1]])
+    maxima = []
+    for flags, tokens in INPUTS.items():
+        shape = [] if "--preset" in flags else [*SHAPE_FLAGS, "--vocab_size=2"]
+        result = run("influence", *flags.split(), *shape, *QUICK)
+        assert (result.code, result.err) == (0, "")
+        if tokens is None:
+            tokens = sampled_inputs(make_model(), "parity", 3, seed=4).draw(9, 2)
+        record = read_json("influence")
+        assert record["tokens_sha256"] == tokens_sha256(np.array(tokens))
+        maxima.append(record["max"])
+    assert len(read_store(OUT / "results.sqlite")) == len(set(maxima)) == len(INPUTS)
+    rows = ("influence", "--tokens=rows.npy", *SHAPE_FLAGS)
+    run(*rows, "--input=2").assert_refused("holds 2 inputs")
     (tmp_path / "text.txt").write_text("aacb\n")
-    run(*asked).assert_refused("'c' at position 2")
+    wrong = run("influence", "--text=text.txt", "--preset=anbn_one_layer")
+    wrong.assert_refused("'c' at position 2")
 
 
 def test_one_token_has_nothing_to_substitute(run, model_file):
@@ -263,24 +228,6 @@ def test_one_token_has_nothing_to_substitute(run, model_file):
     assert (record["max_upper"], record["position"], record["n"]) == (0.0, None, 1)
     assert read_csv("influence") == []
     assert "nothing can be substituted" in result.out
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--query=8"], "query = 8"),
-        (["--length=0"], "--length=0"),
-        (["--input=-1"], "--input=-1"),
-        (["--target=logits"], "read-out"),
-        (["--num_inputs=2"], "num_inputs"),
-        (["--weighting=leftmost_hard,softmax"], "--weighting"),
-        (["--method=guess"], "--method=guess"),
-    ],
-)
-def test_a_bad_flag_is_one_line(run, flags, complaint):
-    result = run("influence", *SHAPE_FLAGS, "--length=8", *flags)
-    result.assert_refused(complaint)
-    assert not OUT.exists()
 
 
 def test_a_refusing_method_is_one_line(run, model_file):
@@ -329,22 +276,18 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(run, flags, told, tm
 
 
 def test_a_dry_run_counts_the_blocks_of_all_parts(run, monkeypatch):
-    monkeypatch.setattr(parts, "part_sizes", lambda *arguments: (16, 16))
-    shape = ["--length=40", "--d_model=4", "--num_heads=1", "--d_ff=4"]
-    out = run("influence", "--dry_run", *shape, "--method=exhaustive").out
+    monkeypatch.setattr(parts, "part_sizes", lambda *_: (16, 16))
+    dry = ["influence", "--dry_run", "--d_model=4", "--num_heads=1", "--d_ff=4"]
+    out = run(*dry, "--length=40", "--method=exhaustive").out
     assert "substitutions: 39, in 3 parts of at most 16" in out
     assert "estimated cost: 39 forward passes" in out
-    assert (
-        "nothing can be substituted" in run("influence", "--dry_run", "--length=1").out
-    )
+    assert "nothing can be substituted" in run(*dry, "--length=1").out
 
 
 def test_a_dry_run_refuses_what_the_run_would(run):
-    flags = ["--dry_run", "--length=40", "--method=lumped"]
-    result = run("influence", *flags)
-    assert result.code == 1
-    assert "cannot do this model" in result.err
-    assert run("influence", "--dry_run", "--length=4", "--query=4").code == 1
+    dry = ["influence", "--dry_run", *SHAPE_FLAGS]
+    run(*dry, "--method=lumped").assert_refused("cannot do this model")
+    run(*dry, "--length=4", "--query=4").assert_refused("query = 4")
 
 
 def test_results_state_the_sizes_of_blocks_and_memory_limits_them(run, tokens_file):
@@ -357,19 +300,3 @@ def test_results_state_the_sizes_of_blocks_and_memory_limits_them(run, tokens_fi
     # Results of other sizes are not taken for these, those of other limits are.
     assert run(*shape, "--method=incremental", "--memory_limit=300GiB").code == 0
     assert len(read_store(OUT / "results.sqlite")) == 2
-
-
-@pytest.mark.parametrize(
-    ("limit", "complaint"),
-    [
-        (
-            "1KiB",
-            "the memory limit is 1 KiB, but a block of one substitution takes about",
-        ),
-        ("5MB", "'5MB' is no amount of memory; expected bytes, or a number and one of"),
-    ],
-)
-def test_a_memory_limit_that_cannot_be_kept_is_refused(run, limit, complaint):
-    flags = ["--method=incremental", f"--memory_limit={limit}"]
-    for more in ([], ["--dry_run"]):
-        run("influence", *SHAPE_FLAGS, *flags, *more).assert_refused(complaint)

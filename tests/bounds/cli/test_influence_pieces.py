@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bounds import read_store
-from bounds.cli import in_parts, parts
+from bounds.cli import in_parts
+from bounds.influence import parts
 from bounds.influence.blocks import kernel
 from bounds.influence.methods import bucket
 from bounds.influence.two_layers import choice

@@ -6,9 +6,6 @@ axes are in increasing order. What was found is turned to that order by the name
 
 import dataclasses
 import functools
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import jax
@@ -20,7 +17,6 @@ from benchmarks import reference
 from bounds.cli import scan as command
 from bounds.cli.in_parts import compute_parts
 from bounds.cli.main import COMMANDS
-from bounds.cli.parts import Parts
 from bounds.cli.scan import parse_reduce
 from bounds.cli.shared.groups import parse_target
 from bounds.influence.scan import Frobenius, scan
@@ -189,9 +185,9 @@ def by_command(path, typed, size, store=None):
     files = [f"--model={path}/model.safetensors", f"--tokens={path}/tokens.txt"]
     found = COMMANDS["scan"]
     options = found.read(["--method=exhaustive", *files, *typed])
-    parts = Parts.plan(command._ask(options))
-    parts = dataclasses.replace(parts, size=size, least=size)
-    return compute_parts(store or MemoryResults(), parts).result
+    asked = command._ask(options)
+    parts = dataclasses.replace(asked.plan(), size=size, least=size)
+    return compute_parts(store or MemoryResults(), asked, parts).result
 
 
 def assert_one_answer(path, target, reduce):
@@ -325,28 +321,3 @@ def test_classes_are_paired_with_no_symbols():
     given = {"target": "logits", "symbols": [0, 1], "rows": "all"}
     with pytest.raises(jm.InputError, match="the target is of no symbols"):
         scan(few, TOKENS, reduce=Frobenius(symmetrize="tensor"), **given)
-
-
-def test_the_program_answers_a_turned_question_alike(path, tmp_path):
-    listed = ["--symbols=3,2,1,0", "--target_symbols=3,2,1,0", "--rows=all"]
-    ended = subprocess.run(
-        [
-            *(sys.executable, "-m", "bounds", "scan", f"--out={tmp_path}"),
-            *(f"--model={path}/model.safetensors", f"--tokens={path}/tokens.txt"),
-            *(*listed, "--target=logits", "--reduce=frobenius:tensor"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-    )
-    assert ended.returncode == 0, ended.stderr
-    with np.load(tmp_path / "scan.npz") as kept:
-        found = SimpleNamespace(**{x: kept[x] for x in ("values", "lower", "upper")})
-        assert kept["symbols"].tolist() == [3, 2, 1, 0]
-    _, logits = passes()
-    moved = logits - logits[0, TOKENS[0]]
-    moved[np.arange(N), TOKENS] = 0
-    exact = jacobian_map(moved, np.eye(N, dtype=bool), Frobenius(symmetrize="tensor"))
-    assert_holds(found, exact)

@@ -99,55 +99,11 @@ def test_files_hold_what_is_asked_about(flag, content, number, letters, ask, tmp
     assert read_store(OUT / "results.sqlite") == cells
 
 
-@pytest.mark.parametrize(
-    ("flag", "content", "complaint"),
-    [
-        (
-            "fasta",
-            FASTA.replace("K", "X"),
-            "record 1 (light): 'X' at place 3 is not in",
-        ),
-        ("fasta", "", "file: the file is empty; expected records"),
-        ("fasta", "\nACD\n>a\n", "line 2 is 'ACD'; expected records"),
-        ("fasta", ">a\n>b\nAC\n", "record 0 (a): the text '' has no tokens"),
-        ("fasta", ">\n" + "A" * 23, "n = 25"),
-        ("smiles", "CC a\nCXC b", "molecule 1 (b): 'X' at place 2 is not in"),
-        ("smiles", "\n", "file: the file is empty; expected one molecule a line"),
-        ("text", "\n", "the text '' has no tokens"),
-    ],
-)
-def test_a_file_that_holds_something_else_is_one_line(
-    flag, content, complaint, ask, tmp_path
-):
-    (tmp_path / "file").write_text(content)
-    ask(f"--{flag}=file").assert_refused(complaint)
-
-
 def test_bytes_that_are_no_text_are_one_line(ask, tmp_path):
     (tmp_path / "file").write_bytes(b">a\n\xff\n")
     for flag in ("fasta", "smiles", "text"):
         ask(f"--{flag}=file").assert_refused("not a text in UTF-8")
         ask(f"--{flag}=none").assert_refused("does not exist")
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (
-            ["--sequence=AXC"],
-            "--sequence: 'X' at place 2 is not in the vocabulary: A C",
-        ),
-        (["--sequence="], "has no tokens"),
-        (["--sequence=AC", "--fasta=a"], "give --fasta or --sequence, not both"),
-        (["--sequence=AC", "--language=dyck1"], "--language samples inputs"),
-        (["--sequence=AC", "--input=1"], "holds 1 inputs"),
-        (["--sequence=AC", "--tokenizer=none"], "tokenizer 'none' does not exist"),
-        (["--sequence=AC", "--head=causal_lm"], "head = 'causal_lm'; expected one of"),
-        (["--sequence=AC", "--vocab_size=9"], "describes a random model"),
-    ],
-)
-def test_flags_that_do_not_fit_are_one_line(flags, complaint, ask):
-    ask(*flags).assert_refused(complaint)
 
 
 def test_a_model_without_a_tokenizer_has_no_texts(run, model_file):
@@ -294,14 +250,8 @@ def test_a_target_is_named_by_its_symbols(text, folder):
 
 def test_what_is_watched_is_the_target(ask, folder):
     assert ask("--sequence=ACDE", "--query=2", "--target=log_probability:C").code == 0
-    assert_found(
-        folder,
-        "ACDE",
-        query=2,
-        target=LogProbability(6),
-        symbols=range(5, 20),
-        positions=[1, 3, 4],
-    )
+    at = {"query": 2, "symbols": range(5, 20), "positions": [1, 3, 4]}
+    assert_found(folder, "ACDE", target=LogProbability(6), **at)
     # By number it is the same question, and another for another symbol.
     ask("--sequence=ACDE", "--query=2", "--target=log_probability:6")
     assert len(read_store(OUT / "results.sqlite")) == 1
@@ -319,59 +269,16 @@ SUMS = {
 }
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        x if x in ("own:3", "A,7") else pytest.param(x, marks=pytest.mark.slow)
-        for x in SUMS
-    ],
-)
+@pytest.mark.parametrize("text", SUMS)
 def test_a_sum_of_log_probabilities_is_of_listed_symbols_or_the_inputs(
     text, ask, folder
 ):
     result = ask("--sequence=ACD", f"--target=log_probability_sum:{text}")
     assert (result.code, result.err) == (0, "")
-    assert_found(
-        folder, "ACD", target=SUMS[text], symbols=range(5, 20), positions=[1, 2, 3]
-    )
+    at = {"symbols": range(5, 20), "positions": [1, 2, 3]}
+    assert_found(folder, "ACD", target=SUMS[text], **at)
     said = f"on the log-probabilities of {len(SUMS[text].symbols)} rows, summed"
     assert said in result.out
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("probability", "'probability' is no target; expected activation, logits"),
-        ("log_probability", "is no target; expected log_probability:S"),
-        (
-            "log_probability:",
-            "'log_probability:' is no target; expected log_probability:S",
-        ),
-        ("loss:", "is no target"),
-        ("log_odds:,", "'log_odds:,' is no target; expected log_odds:S,T,..."),
-        ("log_odds:A,,C", "is no target; expected log_odds:S,T,..."),
-        ("logit_difference:A:5", "expected two different symbols"),
-        ("log_probability_sum", "expected log_probability_sum:S,T,...[:ROW]"),
-        ("log_probability_sum:A,:1", "expected log_probability_sum:S,T,...[:ROW]"),
-        ("log_probability_sum:A:x", "row 'x' of log_probability_sum is no position"),
-        ("log_probability_sum:A:-1", "row '-1' of log_probability_sum is no position"),
-        ("log_probability_sum:A,C:4", "lists row 5; the input has rows 0 to 4"),
-        ("log_probability_sum:A,20", "names the symbol 20; the model has 20 logits"),
-        ("log_probability_sum:next:4", "from row 4 on has no row: the input has n = 5"),
-        ("log_probability_sum:own:4", "of which special ones are not asked for"),
-        ("log_probability_sum:own:999999999999", "from row 999999999999 on has no row"),
-        ("loss:A:C", "is no target"),
-        ("logit_difference:A", "is no target"),
-        ("logits:A", "is no target"),
-        ("log_odds:A", "two or more different symbols"),
-        ("log_odds:A,C:x", "epsilon 'x' of log_odds is no number"),
-        ("log_odds:A,C:-1", "epsilon = -1"),
-        ("loss:Z", "'Z' is not in the vocabulary: A C D"),
-        ("loss:20", "names the symbol 20; the model has 20 logits"),
-    ],
-)
-def test_a_target_that_is_none_is_one_line(text, complaint, ask):
-    ask("--sequence=ACD", f"--target={text}").assert_refused(complaint)
 
 
 def test_a_symbol_has_a_name_where_there_is_a_tokenizer(run, folder):

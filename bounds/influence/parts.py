@@ -1,4 +1,4 @@
-"""Work on one input in parts of positions, for `influence` and `scan`.
+"""A request in parts of positions, each of which is a row of a store.
 
 A part is computed and saved at once, so that a run that is stopped loses one. Parts of
 scans have a fixed size; those of influences take some seconds each, by the seconds of
@@ -9,36 +9,14 @@ first. Both have one part.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import jax
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
-import jax_models as jm
-from bounds.cli.part_records import (
-    Record,
-    error_columns,
-    join_arrays,
-    read_error,
-    read_found,
-    record_arrays,
-    record_found,
-)
-from bounds.cli.shared.groups import OneInput
-from bounds.cli.shared.input_source import open_tokenizer
-from bounds.cli.shared.platforms import prepare_jax
-from bounds.cli.shared.progress import Progress
-from bounds.cli.shared.subject import read_one
-from bounds.cli.shared.target import read_substitutes, special_symbols, target_key
-from bounds.curves.measurement import Subject, block_columns, tokens_sha256
-from bounds.influence import InfluenceRequest, Proposed, Run, Screened
 from bounds.influence.answer import proposal_reason, settle
-from bounds.influence.build import TableOptions
 from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.choice import Choice, choose_method
 from bounds.influence.find import (
@@ -49,24 +27,33 @@ from bounds.influence.find import (
     top_moves,
     top_rows,
 )
-from bounds.influence.method import Done, Method, Rounding, Screen
+from bounds.influence.method import Done, Method, Rounding, Run, Screen, Way
 from bounds.influence.methods.exhaustive import Exhaustive
 from bounds.influence.methods.incremental import is_sparse
 from bounds.influence.methods.lumped import Lumped
+from bounds.influence.methods.proposed import Proposed
 from bounds.influence.moved import magnitude_of
+from bounds.influence.part_records import (
+    Record,
+    error_columns,
+    join_arrays,
+    read_error,
+    read_found,
+    record_arrays,
+    record_found,
+)
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import judge_ties
 from bounds.influence.rounding import choose_rounding, runs_of
+from bounds.influence.screening.ladder import Screened
 from bounds.influence.table.layout import Layout
-from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.influence.table.reductions import Table, require_table
-from bounds.influence.targets.base import Target
-from bounds.influence.targets.table import as_value
-from bounds.recipes.question import Recipe
 from bounds.rounding.ranked import measure_error
 from bounds.store.output import sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
 from jax_models.run.device_memory import bytes_label
+from jax_models.run.evaluate import TieRule
 from jax_models.run.mesh import count_devices, first_says
 
 # Intended seconds of a part of influences.
@@ -85,135 +72,87 @@ SPARSE_PART = 64
 PART, BLOCKS = 256, 2
 # Bytes of the table of such a part, at most, unless one position alone has more.
 PART_BYTES = 2**26
-# Bytes of a cell: three float64 and one flag. A number of the store is text,
-# four characters for three bytes where it cannot be compressed.
-ARRAYS, STORED = 25, 11
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Model, input and options of `influence` or, with a table, of `scan`."""
-
-    subject: Subject
-    folder: Path  # of the checkpoint of a screen or a proposal
-    tokenizer: jm.Tokenizer | None  # its special symbols are not replaced
-    # Padded with -1; None is all.
-    symbols: Int[np.ndarray, "*tokens symbols"] | None
-    positions: Sequence[int] | None  # those changed; None is all
-    rounding: Rounding  # results with radii
-    include_query: bool = False  # the query's own token is changed too
-    table: TableOptions | None = None  # as in `bounds.scan`
-    recipe: Recipe | None = None
-    record: str | None = None  # name of the input among several
-
-    @property
-    def tokens(self) -> Int[np.ndarray, "tokens"]:
-        """Tokens of the one input."""
-        (tokens,) = self.subject.inputs.values()
-        return tokens
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        """Columns that identify the model and the input."""
-        return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
-
-    @property
-    def target(self) -> Target:
-        """Watched quantity of the output."""
-        return as_value(self.subject.question.target)
-
-    @property
-    def watched(self) -> str:
-        """Label of a recipe's values with their unit; else the target's name."""
-        return self.target.name if self.recipe is None else self.recipe.label
-
-    def request(self, mesh: Mesh | None = None) -> InfluenceRequest:
-        """Checked request about all positions."""
-        symbols, positions = self.symbols, self.positions
-        if symbols is not None and symbols.ndim == 2 and positions is not None:
-            symbols = symbols[np.asarray(positions, np.int64)]
-        return self.subject.question.request(
-            self.subject.model,
-            self.tokens,
-            mesh,
-            symbols=symbols,
-            positions=positions,
-            include_query=self.include_query,
-            table=self.table,
-        )
-
-    def names(self, position: int | None, symbol: int | None) -> dict[str, Any]:
-        """Columns of names of the token at a position and of the new symbol, if any."""
-        if self.tokenizer is None:
-            return {}
-        old = None if position is None else int(self.tokens[position])
-        name = self.tokenizer.name
-        both = (None if x is None else name(x) for x in (old, symbol))
-        return dict(zip(SYMBOL_NAMES, both, strict=True))
-
-    def place(self, position: int, symbol: int | None = None) -> str:
-        """Words on a position and the symbol that is put in there, if any."""
-        names = self.names(position, symbol) or dict.fromkeys(SYMBOL_NAMES)
-        old, new = ("" if x is None else f" ({x})" for x in names.values())
-        words = f"at position {position}{old}"
-        return words if symbol is None else f"{words}, symbol {symbol}{new}"
-
-
-def read_asked(options: OneInput, first: Subject | None = None) -> Asked:
-    """Request that the flags describe; `first` is the subject of a file's first record."""
-    prepare_jax(options)
-    subject = read_one(options, first)
-    tokenizer = open_tokenizer(options)
-    (tokens,) = subject.inputs.values()
-    special = special_symbols(subject.model, tokenizer)
-    plain = np.flatnonzero(~np.isin(tokens, special)).tolist()
-    return Asked(
-        subject=subject,
-        folder=Path(options.out),
-        tokenizer=tokenizer,
-        symbols=read_substitutes(options, subject.model, tokenizer, tokens.size),
-        positions=plain if special else None,
-        rounding=options.rounding,
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
     """A request on one input, divided into parts of consecutive positions."""
 
-    asked: Asked
     whole: InfluenceRequest  # of all positions
     choice: Choice
     rounding: Done  # results with radii
+    ties: TieRule
+    named: Record  # entries of the key on model, input and table
+    folder: Path  # of the checkpoint of a screen or a proposal
     size: int  # positions of a part, at most
     least: int  # and at least, if others are left
-    progress: Progress | None = None  # counts positions as they are done
+    progress: Any = None  # counts positions as they are done, as the command line's
 
     @classmethod
-    def plan(cls, asked: Asked, mesh: Mesh | None = None) -> Self:
-        """Chooses method, rounding and size of parts; refuses a map beyond the memory."""
-        whole = asked.request(mesh)
-        choice = choose_method(asked.subject.question.method, whole)
+    def plan(
+        cls,
+        whole: InfluenceRequest,
+        method: Way | str,
+        rounding: Rounding,
+        ties: TieRule,
+        named: Record,
+        folder: Path,
+    ) -> Self:
+        """Chooses method, radii and size of parts; refuses a map beyond the memory."""
+        choice = choose_method(method, whole)
         size, least = part_sizes(whole, choice)
         return cls(
-            asked=asked,
             whole=whole,
             choice=choice,
-            rounding=choose_rounding(whole, choice.way, asked.rounding),
+            rounding=choose_rounding(whole, choice.way, rounding),
+            ties=ties,
+            named=named,
+            folder=folder,
             size=size,
             least=least,
         )
 
     @functools.cached_property
+    def key(self) -> Record:
+        """Everything that all parts depend on."""
+        whole, way, layout = self.whole, self.choice.way, self.whole.layout
+        sizes, changed = self.choice.sizes, (whole.position, whole.symbol)
+        more: dict[str, Any] = {}
+        if layout is not None:
+            changed = layout.positions, layout.symbols
+            more["diagonal"] = self.is_map or layout.keeps_diagonal
+            more |= {} if layout.alone else {"rows": layout.rows.tolist()}
+        if self.is_map:
+            more["reduce"] = "none"
+        if isinstance(way, Proposed):
+            more["propose"] = way.precision
+        if isinstance(way, Screened):
+            more |= {"rtol": way.rtol, "budget": way.budget}
+        positions, symbols = (np.ascontiguousarray(x, "<i8") for x in changed)
+        return {
+            "version": __version__,
+            "format": FORMAT,
+            "dtype": whole.model.dtype.name,
+            "method": way.name,
+            "precision": whole.precision and whole.precision.name,
+            "rounding": self.rounding,
+            "ties": self.ties,
+            "rows": "own" if whole.own else whole.query,
+            "positions_sha256": sha256(positions.tobytes()),
+            "symbols_sha256": sha256(symbols.tobytes()),
+            # Sizes change the last bits: results of other sizes are not continued. A
+            # limit that leaves the sizes as they are changes nothing.
+            "block_substitutions": (sizes and sizes.substitutions) or None,
+            "block_rows": sizes and sizes.rows,
+            **self.named,
+            **more,
+        }
+
+    @functools.cached_property
     def positions(self) -> Int[np.ndarray, "positions"]:
         """Positions that are divided, in the order of the table."""
         layout = self.whole.layout
-        return np.arange(len(self.asked.tokens)) if layout is None else layout.positions
-
-    @property
-    def encloses(self) -> bool:
-        """True for a screen or a proposal, which also counts what it leaves open."""
-        return isinstance(self.choice.way, Screen)
+        return np.arange(self.whole.tokens.size) if layout is None else layout.positions
 
     @property
     def is_map(self) -> bool:
@@ -226,47 +165,6 @@ class Parts:
         # A map is made of the table that --reduce=none writes, and shares its parts.
         layout = self.whole.layout
         return layout is not None and layout.reduction.by_target
-
-    @functools.cached_property
-    def key(self) -> Record:
-        """Everything that all parts depend on."""
-        asked, whole, way = self.asked, self.whole, self.choice.way
-        question, layout, table = asked.subject.question, whole.layout, asked.table
-        changed = whole.pairs.position, whole.pairs.symbol
-        more: dict[str, Any] = {}
-        if layout is not None and table is not None:
-            changed = layout.positions, layout.symbols
-            more = {
-                "target_symbols": table.target_symbols,
-                "reduce": "none" if self.is_map else table.reduce,
-                "diagonal": self.is_map or layout.keeps_diagonal,
-                **({} if layout.alone else {"rows": layout.rows.tolist()}),
-            }
-        if isinstance(way, Proposed):
-            more["propose"] = way.precision
-        if isinstance(way, Screened):
-            more |= {"rtol": way.rtol, "budget": way.budget}
-        positions, symbols = (np.ascontiguousarray(x, "<i8") for x in changed)
-        return {
-            "command": "influence" if table is None else "scan",
-            "version": __version__,
-            "format": FORMAT,
-            "dtype": asked.subject.model.dtype.name,
-            "seed": asked.subject.seed,
-            "method": way.name,
-            "precision": question.precision,
-            "rounding": self.rounding,
-            "ties": question.ties,
-            **asked.hashes,
-            "target": target_key(question.target),
-            "rows": "own" if whole.own else whole.query,
-            "positions_sha256": sha256(positions.tobytes()),
-            "symbols_sha256": sha256(symbols.tobytes()),
-            # Sizes change the last bits: results of other sizes are not continued. A
-            # limit that leaves the sizes as they are changes nothing.
-            **block_columns(self.choice.sizes),
-            **more,
-        }
 
     def request(self, start: int, stop: int) -> InfluenceRequest:
         """Request of the positions [start, stop); of a map, of its table."""
@@ -285,59 +183,48 @@ class Parts:
         end = start + max(1, most // self.least) * self.least
         return end if end + self.least <= last else last
 
-    def next_size(self, done: int, seconds: float) -> int:
-        """Number of positions of the next part, if `done` took so many seconds."""
-        return max(1, int(done * SECONDS / seconds))
+    def label(self, start: int, stop: int) -> str:
+        """Words that name the positions from `start` to `stop` - 1."""
+        return f"positions {self.positions[start]} to {self.positions[stop - 1]}"
 
-    def cell(self, start: int, stop: int = 0, earlier: Sequence[Record] = ()) -> Cell:
+    def cell(self, start: int, stop: int = 0) -> Cell:
         """Cell of the part [start, stop); its key is the same for every end."""
+        config = {**self.key, "start": start}
 
         def compute() -> Record:
             label, count, reported = self.label(start, stop), stop - start, 0
 
             def report(done: int, total: int) -> None:
                 nonlocal reported
-                now = count * done // total
-                if self.progress is None or (now == count and not self.encloses):
-                    return  # the last step is reported with a note
                 if reported == count:  # a screen counts anew what it leaves open
                     self.progress.recount(done, total)
                 else:
+                    now = count * done // total
                     self.progress.advance(label, now - reported)
                     reported = now
 
-            run = Run(checkpoint=self.checkpoint(config), progress=report)
-            found = {**self.find(self.request(start, stop), run, label), "stop": stop}
+            seen = None if self.progress is None else report
+            run = Run(checkpoint=self.checkpoint(config), progress=seen)
+            found = self.find(self.request(start, stop), run, label)
             if self.progress is not None:
-                self.progress.note(self.note([*earlier, found]))
                 self.progress.advance(label, count - reported)
-            return found
+            return {**found, "stop": stop}
 
-        config = {**self.key, "start": start}
         return Cell(config, f"positions from {start}", compute)
 
     def find(self, request: InfluenceRequest, run: Run, label: str) -> dict[str, Any]:
-        """Record of a part; ambiguous ties raise or warn by the option `ties`."""
-        choice, way, largest = self.choice, self.choice.way, None
+        """Record of a part; ambiguous ties raise or warn by `ties`."""
+        way = self.choice.way
         if self.keeps_runs and isinstance(way, Method):
             runs = runs_of(self.rounding)
-            tables, last = run_tables(request, way, runs, run.progress)
-            ties, again = last.ties, last.again
+            tables, found = run_tables(request, way, runs, run.progress)
             record = record_arrays(tables, magnitude_of(request, way))
         else:
-            found = find(request, choice, self.rounding, run)
-            values, ties, again = found.values, found.ties, found.again
-            reason = choice.reason
-            if isinstance(way, Proposed) and values.size:
-                reason = proposal_reason(choice, found)
-            record = record_found(found, reason)
-            if request.layout is None and np.isfinite(values).any():
-                at = int(np.nanargmax(values))
-                largest = [float(values[at]), int(request.position[at])]
-        judge_ties(request.model, ties, label, self.asked.subject.question.ties)
-        ambiguous = ties is not None and ties.ambiguous
-        more = {"again": again, "ambiguous": ambiguous, "largest": largest}
-        return {**record, **more}
+            found = find(request, self.choice, self.rounding, run)
+            record = record_found(found)
+        judge_ties(request.model, found.ties, label, self.ties)
+        ambiguous = found.ties is not None and found.ties.ambiguous
+        return {**record, "again": found.again, "ambiguous": ambiguous}
 
     def check(self, record: Record, start: int) -> None:
         """Raises a `ValueError` unless a record is that of a part from `start`."""
@@ -349,26 +236,14 @@ class Parts:
                 return
         raise ValueError(f"a part from {start} to {stop} has results of shape {shape}")
 
-    def label(self, start: int, stop: int) -> str:
-        """Words that name the positions from `start` to `stop` - 1."""
-        return f"positions {self.positions[start]} to {self.positions[stop - 1]}"
-
-    def note(self, found: Sequence[Record]) -> str:
-        """Words on the largest influence in the records; "" without one."""
-        known = [one["largest"] for one in found if one["largest"] is not None]
-        if not known:
-            return ""
-        value, position = max(known, key=lambda one: one[0])
-        return f"largest so far {value:.6g} at position {position}"
-
     def checkpoint(self, config: Record) -> Path | None:
         """Checkpoint file of a screen or a proposal, named by its key; else None."""
-        if not self.encloses:
+        if not isinstance(self.choice.way, Screen):
             return None
         # A screen that is to go further continues from the same file.
         question = {k: v for k, v in config.items() if k not in ("rtol", "budget")}
         what = "proposal" if "propose" in config else "screen"
-        return self.asked.folder / checkpoint_name(question, what)
+        return self.folder / checkpoint_name(question, what)
 
     def is_closed(self, found: Record) -> bool:
         """True unless `Screened` left substitutions open, and may be continued."""
@@ -407,55 +282,16 @@ class Parts:
         if "rows" in last:
             (moves,) = join_arrays([last])
             joined = joined.with_moves(np.asarray(last["rows"], np.int64), moves)
-        if self.encloses:
-            choice = dataclasses.replace(choice, reason=found[0]["reason"])
+        if isinstance(choice.way, Proposed) and joined.values.size:
+            choice = dataclasses.replace(choice, reason=proposal_reason(choice, joined))
         table = len(self.positions) * whole.model.vocab_size
         few = len(whole.pairs) <= MAX_PAIRS and table <= MAX_TABLE
         keep = "pairs" if few else "position_max"
         result = settle(whole, choice, joined, self.rounding, "ignore", keep)
         error = read_error(last) or result.measured_error
-        result = dataclasses.replace(result, measured_error=error)
-        recipe = self.asked.recipe
-        return result if recipe is None else recipe.finish(result)
-
-    def axes(self) -> dict[str, int]:
-        """Length of each axis of a scan's values that are written, by name."""
-        layout, recipe = self.whole.layout, self.asked.recipe
-        assert layout is not None
-        count, symbols = layout.cells.shape
-        if recipe is not None and recipe.num_scored is not None:
-            return {"position": count, "symbol": recipe.num_scored}
-        sizes = {"position": count, "symbol": symbols, "row": layout.rows.size}
-        return {axis: sizes.get(axis, layout.width) for axis in layout.axes}
+        return dataclasses.replace(result, measured_error=error)
 
     def describe(self) -> list[str]:
-        """Lines of a dry run: setting, shape, method, parts, cost, blocks and sizes."""
-        asked, whole, layout = self.asked, self.whole, self.whole.layout
-        model, mesh, query = asked.subject.model, whole.mesh, f"query {whole.query}, "
-        lines = [
-            f"version {__version__}, jax {jax.__version__}, {count_devices(mesh)} of "
-            f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
-            f"model: {len(model.layers)} layers, d = {model.width}, V = {model.vocab_size}, "
-            f"{np.dtype(model.dtype).name}; n = {len(asked.tokens)}, "
-            f"{query if layout is None else ''}{asked.watched}",
-        ]
-        if layout is None:
-            nothing = ["nothing can be substituted"]
-            return lines + (self._describe_work() if len(whole.pairs) else nothing)
-        table = self.axes()
-        shape = " x ".join(f"{size} {axis}s" for axis, size in table.items())
-        cells = math.prod(table.values())
-        kept = 2 * cells  # with how far they moved
-        if self.keeps_runs:  # the whole tables of all runs
-            kept = layout.cells.size * math.prod(as_table(layout).shape)
-            kept *= 1 + runs_of(self.rounding)
-        store = f"store: {kept} numbers, at most {STORED * kept / 1e6:.3g} MB"
-        lines = [*lines, f"scan: {shape}", *self._describe_work(), store]
-        if asked.record is not None:  # several share scan.csv, and have no scan.npz
-            return [f"record {asked.record}:", *lines]
-        return [*lines, f"scan.npz: {cells} cells, {ARRAYS * cells / 1e6:.3g} MB"]
-
-    def _describe_work(self) -> list[str]:
         """Lines of a dry run on method, radii, parts, cost, blocks and memory."""
         way, sizes, count = self.choice.way, self.choice.sizes, len(self.positions)
         starts = range(0, count, self.size)

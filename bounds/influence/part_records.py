@@ -1,4 +1,4 @@
-"""Records of parts of positions in the store, for `influence` and `scan`.
+"""Records of parts of positions, as rows of a store.
 
 A record has arrays over a part's substitutions, or over its rows of a scan's table:
 values, and moves, the farthest that values get in runs with moved inputs. A screen or a
@@ -22,14 +22,13 @@ ENDS = ("lower", "upper", "enclosed")
 ERROR = "measured_error"
 
 
-def record_found(found: Found, reason: str) -> dict[str, Any]:
-    """Record of values, or of enclosures with the `reason` for their method."""
+def record_found(found: Found) -> dict[str, Any]:
+    """Record of values, or of enclosures."""
     record = record_arrays([found.values, found.moves], found.magnitude)
     if not isinstance(found, Enclosures):
         return record
     record["arrays"] += [pack(getattr(found, name)) for name in ENDS]
     return record | {
-        "reason": reason,
         "left": found.left,
         "levels": list(map(dataclasses.asdict, found.levels)),
         **error_columns(found.error),

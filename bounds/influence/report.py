@@ -1,0 +1,162 @@
+"""Sentences on results about one input: the largest influence, or a scan's largest cell."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from bounds.influence.result import Influence, said_of
+from bounds.influence.scan import Frobenius, Scan
+from bounds.influence.table.lines import MUTATION, RESIDUE, ROW_RESIDUE, SYMBOL_NAMES
+from bounds.influence.table.reductions import Reduce
+from bounds.influence.targets.table import as_value
+from bounds.numbers.notation import enclosure_label
+from bounds.rounding.ranked import MARGIN
+
+
+@dataclasses.dataclass(frozen=True)
+class InputWords:
+    """Words on positions and symbols of one input."""
+
+    tokens: Int[np.ndarray, "tokens"]
+    name: Callable[[int], str] | None  # of a symbol; None where symbols have no names
+
+    def names(self, position: int | None, symbol: int | None) -> dict[str, Any]:
+        """Columns of names of the token at a position and of the new symbol, if any."""
+        if self.name is None:
+            return {}
+        old = None if position is None else int(self.tokens[position])
+        both = (None if x is None else self.name(x) for x in (old, symbol))
+        return dict(zip(SYMBOL_NAMES, both, strict=True))
+
+    def place(self, position: int, symbol: int | None = None) -> str:
+        """Words on a position and the symbol that is put in there, if any."""
+        names = self.names(position, symbol) or dict.fromkeys(SYMBOL_NAMES)
+        old, new = ("" if x is None else f" ({x})" for x in names.values())
+        words = f"at position {position}{old}"
+        return words if symbol is None else f"{words}, symbol {symbol}{new}"
+
+
+def influence_finding(
+    result: Influence,
+    words: InputWords,
+    cheap: str | None,  # float type of a proposal or of half precision
+) -> str:
+    """Sentence or two on the largest influence."""
+    begun = f"n = {len(words.tokens)}"
+    if result.position is None:
+        return f"{begun}: nothing can be substituted."
+    where, target = words.place(result.position, result.symbol), as_value(result.target)
+    output = target.noun
+    if not target.is_joint:
+        output += f" {words.place(result.query)}"
+    maximum = enclosure_label(result.max, result.max_lower, result.max_upper)
+    method, decided, error = result.method, result.decided, result.measured_error
+    if result.estimated and decided is not None:
+        return (
+            f"{begun}: the largest influence of {decided} decided in float64 is "
+            f"{maximum}, by {method}, {where}, on {output}. The {result.uncertified} "
+            f"others are estimated in {cheap}, and below it by {MARGIN} times the "
+            f"largest error of the estimates decided{said_of(error)}."
+        )
+    maximum += f", {result.kind} by {method}"
+    if decided is not None:
+        maximum += f" ({decided} decided in float64 after {cheap})"
+    elif result.estimated:
+        maximum = f"{result.max:.6g}, estimated by {method}"
+    if result.uncertified:
+        return (
+            f"{begun}: the maximum influence lies between {result.max_lower:.6g} and "
+            f"{result.max_upper:.6g}; {result.uncertified} substitutions are not known to "
+            f"be below the largest that was evaluated ({result.max:.6g}, {where}, on "
+            f"{output}). A larger --budget narrows it, and --budget=0 closes it."
+        )
+    return (
+        f"{begun}: the maximum influence is {maximum}, {where}, on "
+        f"{output}{said_of(error)}."
+    )
+
+
+def scan_record(scan: Scan) -> dict[str, Any]:
+    """Record of a scan's size, and of its cell of largest absolute value."""
+    size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
+    cell = tuple(map(int, np.unravel_index(int(size.argmax()), size.shape)))
+    where = scan.place(cell)
+    return {
+        "rows": scan.rows.tolist(),
+        "shape": dict(zip(scan.axes, scan.values.shape, strict=True)),
+        "substitutions": scan.substitutions,
+        "max": float(size[cell]),
+        "value": float(scan.values[cell]),
+        "lower": float(scan.lower[cell]),
+        "upper": float(scan.upper[cell]),
+        "target_symbol": where.pop("target"),
+        **where,
+    }
+
+
+def scan_finding(
+    scan: Scan,
+    record: Mapping[str, Any],  # on its cell of largest absolute value
+    words: InputWords,
+    quantity: str | None,  # of a recipe; None is the target
+) -> str:
+    """Sentence on a scan and its cell (entry of its array) of largest absolute value."""
+    where = words.place(record["position"], record["symbol"])
+    if record["row"] is not None:
+        where += f", row {record['row']}"
+    lower, upper = record["lower"], record["upper"]
+    ends = sorted((abs(lower), abs(upper)))
+    ends[0] = 0.0 if lower < 0 < upper else ends[0]
+    edits = "deletions" if scan.edit == "deleted" else "substitutions"
+    made = f"{scan.substitutions} {edits}"
+    if quantity is None:
+        made += f" of {as_value(scan.target).name}"
+    else:
+        made = f"{quantity}, by {made if scan.substitutions else scan.reason}"
+    shape = " x ".join(f"{size} {axis}s" for axis, size in record["shape"].items())
+    largest = enclosure_label(record["max"], *ends)
+    if scan.kind == "estimated":
+        largest = f"{record['max']:.6g}"
+    return (
+        f"n = {record['n']}: {made}, {shape}; the largest is {largest}, {scan.kind} by "
+        f"{scan.method}, {where}{said_of(scan.measured_error)}."
+    )
+
+
+def top_line(line: Mapping[str, Any]) -> str:
+    """Line on one of the largest cells: its value, then its place."""
+    where = line.get(MUTATION)
+    if where is None:
+        where = line.get(RESIDUE) or f"position {line['position']}"
+        if line["symbol"] is not None:
+            where += f", symbol {line.get('symbol_name', line['symbol'])}"
+    if line["record"] is not None:
+        where = f"{line['record']}: {where}"
+    if line["row"] not in (None, line["position"]):
+        where += f", row {line.get(ROW_RESIDUE) or line['row']}"
+    if line["target"] is not None:
+        where += f", entry {line.get('target_name', line['target'])}"
+    return f"{line['value']:+.6g} {where}"
+
+
+def quantity_of(scan: Scan, reduce: Reduce, label: str | None) -> str:
+    """Label of a scan's values, from the label of its target, or `label` of a recipe."""
+    if label is not None and not isinstance(reduce, Frobenius):
+        return label
+    unit = as_value(scan.target).label if label is None else label
+    whole, comma, measured = unit.partition(",")
+    change, rest = whole.strip("‖₂|"), f"{comma}{measured}"
+    match reduce:
+        case "none":
+            return (f"largest |{change}|" if "target" in scan.axes else change) + rest
+        case "max":
+            return f"largest |{change}|{rest}"
+        case Frobenius(apc=apc):
+            return (
+                f"Frobenius norm of {change}{', less its average product' * apc}{rest}"
+            )
+    signed = change + rest if np.nanmin(scan.values) < 0 else unit
+    return f"mean {signed}" if reduce == "mean" else signed
