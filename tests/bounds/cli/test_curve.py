@@ -93,10 +93,8 @@ def test_bounds_stand_beside_the_exact_influence_in_their_order(run):
     result = run("curve", *bounded)
     assert "6 of 8 measurements to make" in result.out
     for row in read_csv("curve"):
-        exact, certified = float(row["influence_lower"]), float(row["certified"])
-        corrected, printed = (
-            float(row[name]) for name in ("log10_corrected", "log10_printed")
-        )
+        names = ("influence_lower", "certified", "log10_corrected", "log10_printed")
+        exact, certified, corrected, printed = (float(row[x]) for x in names)
         assert exact <= certified
         assert np.log10(certified) <= corrected <= printed
         assert row["estimate"] == ""
@@ -104,55 +102,47 @@ def test_bounds_stand_beside_the_exact_influence_in_their_order(run):
     assert "0 of 8" in run("curve", *bounded).out
 
 
-def test_hard_attention_stands_alone_and_says_why(run):
-    result = run("curve", *SHORT, "--weighting=leftmost_hard", "--bounds=certified")
-    assert "leftmost_hard: no certified: a hard weighting jumps" in result.out
-    (curve,) = read_json("curve")["curves"]
-    assert len(curve["without"]) == 1
-    assert {row["certified"] for row in read_csv("curve")} == {""}
-
-
-@pytest.mark.parametrize("asked", [["--weighting=average_hard"], ["--lengths=1"]])
-def test_a_bound_that_has_no_value_is_kept_with_its_reason_and_read(run, asked):
-    typed = ["curve", *SHORT, "--method=exhaustive", *asked, "--bounds=estimate"]
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ("leftmost_hard --bounds=certified", "no certified: a hard weighting jumps"),
+        ("average_hard --bounds=estimate", "no estimate: "),
+        ("softmax --lengths=1 --bounds=estimate", "no estimate: "),
+    ],
+)
+def test_a_bound_that_has_no_value_is_kept_with_its_reason_and_read(run, asked, why):
+    weighting, *flags = asked.split()
+    typed = ["curve", *SHORT, "--method=exhaustive", f"--weighting={weighting}", *flags]
     first = run(*typed)
     assert first.code == run(*typed).code
     assert "damaged" not in first.err
+    assert f"{weighting}: {why}" in first.out
     (curve,) = read_json("curve")["curves"]
-    assert any("estimate" in said for said in curve["without"])
+    assert len(curve["without"]) == 1
+    assert {row["certified"] + row["estimate"] for row in read_csv("curve")} == {""}
+
+
+# What is asked after a first run, and how much of it is made.
+AGAIN = {
+    "": "0 of 4",
+    "--lengths=4,8,9 --num_inputs=3": "5 of 9",
+    "--seed=1": "4 of 4",
+    "--query=0": "4 of 4",
+    "--dtype=float32": "4 of 4",
+    "--d_ff=5": "4 of 4",
+}
 
 
 def test_what_is_computed_is_not_computed_again(run):
     run("curve", *QUICK)
     before = read_store("results/curve/results.sqlite")
-    first = Path("results/curve/curve.csv").read_text()
-    result = run("curve", *QUICK)
-    assert "0 of 4 measurements to make" in result.out
-    assert read_store("results/curve/results.sqlite") == before
-    assert Path("results/curve/curve.csv").read_text() == first
-
-
-def test_more_lengths_and_inputs_keep_the_old_results(run):
-    run("curve", *QUICK)
-    more = [*QUICK, "--lengths=4,8,9", "--num_inputs=3"]
-    assert "5 of 9 measurements to make" in run("curve", *more).out
-
-
-@pytest.mark.parametrize(
-    "flag",
-    [
-        "--seed=1",
-        "--query=0",
-        *(
-            pytest.param(x, marks=pytest.mark.slow)
-            for x in ("--dtype=float32", "--d_ff=5")
-        ),
-    ],
-)
-def test_another_question_is_another_result(run, flag):
-    run("curve", *QUICK)
-    result = run("curve", *QUICK, flag)
-    assert "4 of 4 measurements to make" in result.out
+    first = read_csv("curve")
+    for flags, count in AGAIN.items():
+        result = run("curve", *QUICK, *flags.split())
+        assert f"{count} measurements to make" in result.out
+        if not flags:
+            assert read_store("results/curve/results.sqlite") == before
+            assert read_csv("curve") == first
 
 
 def test_other_inputs_of_the_same_length_and_number_are_other_results(run, tmp_path):
@@ -186,16 +176,12 @@ def test_a_file_is_measured_with_its_own_weighting_unless_others_are_named(
     run, model_file
 ):
     path = model_file(weighting="average_hard", mask="past")
-    run("curve", f"--model={path}", NONE, "--lengths=4", "--num_inputs=1")
-    (row,) = read_csv("curve")
-    assert row["weighting"] == "average_hard"
-    options = ["--weighting=leftmost_hard,softmax", "--temperature=2,inverse_log:1"]
-    run("curve", f"--model={path}", NONE, "--lengths=4", "--num_inputs=1", *options)
-    assert [row["weighting"] for row in read_csv("curve")] == [
-        "leftmost_hard@2",
-        "softmax@2",
-        "softmax@inverse_log:1",
-    ]
+    asked = ["curve", f"--model={path}", NONE, "--lengths=4", "--num_inputs=1"]
+    others = ["--weighting=leftmost_hard,softmax", "--temperature=2,inverse_log:1"]
+    several = ["leftmost_hard@2", "softmax@2", "softmax@inverse_log:1"]
+    for more, labels in (([], ["average_hard"]), (others, several)):
+        run(*asked, *more)
+        assert [row["weighting"] for row in read_csv("curve")] == labels
 
 
 def test_a_construction_is_measured_on_strings_with_its_query_token(run):
@@ -211,21 +197,17 @@ def test_a_construction_is_measured_on_strings_with_its_query_token(run):
     assert record["curves"][0]["fit"]["exponent"] == pytest.approx(2.0, abs=1e-9)
 
 
-def test_figures_are_drawn_in_every_format_asked_for(run):
-    run("curve", *QUICK, "--out=a", "--figure_format=svg,pdf,png")
-    for suffix in ("svg", "pdf", "png"):
-        assert Path(f"a/curve.{suffix}").read_bytes()
-
-
-def test_a_model_whose_influence_is_zero_everywhere_is_reported(
+def test_a_model_whose_influence_is_zero_everywhere_is_reported_and_drawn(
     run, tmp_path, make_model
 ):
-    model = make_model()
-    blind = jax.tree.map(np.zeros_like, model)
+    blind = jax.tree.map(np.zeros_like, make_model())
     jm.save(blind, tmp_path / "blind.safetensors")
-    result = run("curve", "--model=blind.safetensors", NONE, "--lengths=4,8")
+    flags = ["--model=blind.safetensors", NONE, "--figure_format=svg,pdf,png"]
+    result = run("curve", *flags, "--lengths=4,8")
     assert (result.code, result.err) == (0, "")
     assert "no symbol changes the output; all 16 influences are zero" in result.out
+    for suffix in ("svg", "pdf", "png"):
+        assert Path(f"results/curve/curve.{suffix}").read_bytes()
 
 
 def test_one_token_has_no_influence(run):
@@ -243,57 +225,12 @@ def test_an_ambiguous_tie_fails_its_measurement_alone(run, model_file):
     result.assert_refused("1 of 2 measurements failed and are left out; the first, ")
     assert "n = 32, input 0" in result.err
     assert [row["n"] for row in read_csv("curve")] == ["1"]
-    (failed,) = [
-        row for row in read_store("results/curve/results.sqlite") if row["message"]
-    ]
-    assert failed["status"] == "failed"
+    store = read_store("results/curve/results.sqlite")
+    assert [row["status"] for row in store if row["message"]] == ["failed"]
     result = run(*arguments, "--ties=warn")
     assert result.code == 0
     assert result.err.startswith("warning: in 1 results rounding decided")
     assert [row["ambiguous"] for row in read_csv("curve")] == ["false", "true"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--lengths=0,4"], "--lengths=0,4"),
-        (["--lengths=8,4"], "4 follows 8"),
-        (["--query=4"], "query"),
-        (["--weighting=softmax,hard"], "'hard' is not one of softmax"),
-        (["--temperature=1,warm"], "'warm' is not a temperature"),
-        (["--temperature="], "--temperature=: "),
-        (["--temperature=1,2,3,4,5,6,7,8"], "at most 7"),
-        (["--bounds=none,certified"], "none stands alone"),
-        (["--figure_format=gif"], "'gif' is not one of png, pdf, svg"),
-        (["--language=dyck2", "--vocab_size=2"], "vocab_size >= 4"),
-        (["--target=logits"], "read-out"),
-        (["--model=missing.safetensors"], "missing.safetensors"),
-        (["--tokens=missing.txt"], "missing.txt"),
-    ],
-)
-def test_a_bad_input_is_one_line_and_computes_nothing(run, tmp_path, flags, complaint):
-    result = run("curve", *SHAPE_FLAGS, "--lengths=4", *flags)
-    result.assert_refused(complaint)
-    assert result.out == ""
-    assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("0 1 2 1", "token 2 at position 2"),
-        ("0 -1 1", "token -1 at position 1"),
-        ("0 1 one", "'one' at position 2 is not a token"),
-        ("", "no tokens"),
-        ("0 1 1", "n = 4 is more than the 3 tokens"),
-        ("0 99999999999999999999", "is not a token"),
-        ("0 4294967296 1 0", "token 4294967296 at position 1"),
-    ],
-)
-def test_bad_tokens_are_one_line_with_their_place(run, tmp_path, content, complaint):
-    (tmp_path / "tokens.txt").write_text(content)
-    flags = ["--lengths=4", "--tokens=tokens.txt", "--vocab_size=2"]
-    run("curve", *SHAPE_FLAGS, *flags).assert_refused(complaint)
 
 
 def test_a_length_beyond_the_position_table_is_one_line(run, model_file):
@@ -304,8 +241,6 @@ def test_a_length_beyond_the_position_table_is_one_line(run, model_file):
 
 
 def test_a_store_in_use_is_one_line(run, monkeypatch):
-    from bounds.store.results import ResultStore
-
     monkeypatch.setitem(ResultStore.__init__.__kwdefaults__, "wait_seconds", 0.1)
     with ResultStore("results/curve/results.sqlite"):
         run("curve", *TINY).assert_refused("in use by another run")
@@ -341,18 +276,9 @@ def test_a_curve_asked_for_in_python_goes_on_with_the_commands_store(run, model_
     run("curve", f"--model={path}", *asked, "--method=exhaustive", "--seed=3")
     with ResultStore("results/curve/results.sqlite") as store:
         count = len(store.table())
-        curve = bound_curve(
-            jm.load(path),
-            [4],
-            inputs="parity",
-            num_inputs=2,
-            seed=3,
-            method="exhaustive",
-            bounds=["closed_forms"],
-            store=store,
-        )
+        asked = {"inputs": "parity", "num_inputs": 2, "seed": 3, "store": store}
+        asked |= {"method": "exhaustive", "bounds": ["closed_forms"]}
+        curve = bound_curve(jm.load(path), [4], **asked)
         assert len(store.table()) == count == 2 + 1
-    written = read_csv("curve")
-    assert [float(row["influence_upper"]) for row in written] == list(
-        curve.measurements.column("influence_upper")
-    )
+    found = [float(row["influence_upper"]) for row in read_csv("curve")]
+    assert found == list(curve.measurements.column("influence_upper"))

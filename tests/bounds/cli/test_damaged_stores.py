@@ -14,7 +14,7 @@ import pytest
 from bounds.cli.shared.runner import RECORDS
 from bounds.store.file import SCHEMA_VERSION
 from bounds.store.results import StoreError, read_store
-from tests.bounds.cli.outputs import RUNS, read_json
+from tests.bounds.cli.outputs import HEAD, RUNS, read_json
 
 STORE = "out/results.sqlite"
 NO_OBJECTS = ["{", "", "null", "[]", '"text"', "\0", "[" * 9999, "9" * 5000]
@@ -48,6 +48,9 @@ def test_a_damaged_row_is_one_line_or_a_result(run, command, monkeypatch):
     assert run(command, *RUNS[command], "--out=own").code == 0
     record = f"own/{RECORDS.get(command, f'{command}.json')}"
     first = read_json(record)
+    assert set(HEAD) <= first.keys()
+    assert (first["command"], first["flags"]["out"]) == (command, "own")
+    assert first["seed"] in (None, first["flags"]["seed"])
     with monkeypatch.context() as patch:
         again = lambda _: pytest.fail("computed again")
         patch.setattr("bounds.store.sweep.compute", again)

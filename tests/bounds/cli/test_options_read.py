@@ -5,27 +5,17 @@ import pytest
 from bounds.cli import model
 from bounds.cli.model import ModelOptions
 from bounds.cli.shared.options import Group, fields_of, option
+from tests.bounds.cli.outputs import CURVE, EVERY, SHAPE_FLAGS
 
 # What the entry point and the runner read, and a writer of files, among all values.
 RUNNER = {"out", "overwrite", "fresh", "figure_format", "max_seconds", "retry_failed"}
 RUNNER |= {"figure"}
-RUNS = {
-    "curve": "--lengths=4 --num_inputs=1 --weighting=average_hard",
-    "influence": "--length=4 --num_heads=1 --d_model=4",
-    "scan": "--length=4 --num_heads=1 --d_model=4",
-    "supremum": "--length=4 --num_heads=1 --d_model=4",
-    "constants": "--lengths=4 --num_heads=1",
-    "lipschitz": "--lengths=4 --num_inputs=1 --restarts=1 --steps=1 --d_model=4",
-    "sensitivity": "--lengths=4 --d_model=4 --form=sign --target=logit_difference:0:1",
-    "restrict": "--length=6 --d_model=4",
-    "depth": "--num_layers=1 --num_heads=1",
-    "entropy": "--lengths=2",
-    "train": "--length=3 --steps=1 --lengths=3 --num_inputs=2 --d_model=4 --d_ff=4",
-    "simulate": "--lengths=12 --num_inputs=1 --d_model=4",
-    "compile": "--formula=Q_a --alphabet=ab --self_test=1",
-    "model": "--d_model=4",
-    "sample": "--length=4",
-    "batch": "--command=entropy --lengths=2 --sweep=p=0.2,0.3",
+# Of more inputs than are listed, and with options that have a default of their own.
+RUNS = {x: flags for x, flags in EVERY.items() if x != "import"} | {
+    "curve": [*SHAPE_FLAGS, *CURVE.split(), "--weighting=average_hard"],
+    "lipschitz": [*EVERY["lipschitz"], "--restarts=1", "--steps=1"],
+    "sensitivity": [*EVERY["sensitivity"], "--target=logit_difference:0:1"],
+    "simulate": [*SHAPE_FLAGS, "--lengths=12", "--num_inputs=1"],
 }
 
 
@@ -71,7 +61,7 @@ def unread(monkeypatch):
 
 @pytest.mark.parametrize("command", RUNS)
 def test_every_option_that_applies_is_read(run, unread, command):
-    ended = run(command, *RUNS[command].split())
+    ended = run(command, *RUNS[command])
     assert ended.code == 0, ended.err
     assert unread() == set()
 

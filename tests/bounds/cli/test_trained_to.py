@@ -1,7 +1,6 @@
 """`curve` fits lengths up to those that a model was trained on apart from longer ones."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,13 @@ from bounds.curves import cells
 from bounds.curves.decay import exponent_interval
 from bounds.curves.measurement import block_columns
 from jax_models.model.position import longest_length
-from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
+from tests.bounds.cli.outputs import SHAPE_FLAGS, TRAIN, read_json
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
 LENGTHS = [4, 6, 8, 12, 16, 24, 32, 48]
 ASKED = [*SHAPE_FLAGS, "--weighting=softmax", "--bounds=none", "--num_inputs=1"]
 ASKED += [f"--lengths={','.join(map(str, LENGTHS))}", "--method=exhaustive"]
-TRAIN = "--length=4 --steps=2 --batch_size=2 --num_heads=1 --d_model=4 --d_ff=4".split()
 MODEL = Path("results/train/model.safetensors")
 SHORT = ["--lengths=3", "--bounds=none", "--num_inputs=1", "--method=exhaustive"]
 
@@ -61,13 +59,8 @@ def test_both_sides_are_fitted_apart_and_marked(run, make_model):
     )
     assert record["trained_to"] == found.trained_to == 12
     fits = [record["fit"], *record["beyond_training"]]
-    for name, fit, side, part in zip(
-        ("n up to 12", "n beyond 12"),
-        fits,
-        found.sides,
-        (LENGTHS[:4], LENGTHS[4:]),
-        strict=True,
-    ):
+    names, lengths = ("n up to 12", "n beyond 12"), (LENGTHS[:4], LENGTHS[4:])
+    for name, fit, side, part in zip(names, fits, found.sides, lengths, strict=True):
         assert list(side.column("n")) == part
         values = side.column("influence_upper")
         slope, _ = np.polyfit(np.log(part), np.log(values), 1)
@@ -93,7 +86,7 @@ def test_a_side_without_a_length_is_said_to_have_none(run, end, name):
 @pytest.mark.parametrize(("reading", "end"), [("last", 4), ("query", 5)])
 def test_what_train_records_is_the_default(run, reading, end):
     train = ["--lengths=3", "--num_inputs=2", f"--reading={reading}"]
-    assert run("train", *TRAIN, *train).code == 0
+    assert run("train", *TRAIN.split(), *train).code == 0
     record = read_json("train")
     assert record["trained_to"] == end
     asked = ["curve", f"--model={MODEL}", *SHORT]
@@ -103,43 +96,40 @@ def test_what_train_records_is_the_default(run, reading, end):
     assert curve_record()["trained_to"] == 2
 
 
+ANOTHER = '{"trained_to": 3, "model_sha256": "of another"}'
+
+
 def test_a_record_of_another_model_is_said_to_be_one(run, make_model):
-    model = make_model()
-    jm.save(model, "model.safetensors")
-    said = {"model_sha256": "of another", "trained_to": 2}
-    Path("train.json").write_text(json.dumps(said))
-    asked = ["curve", "--model=model.safetensors", *SHORT]
-    ended = run(*asked)
+    jm.save(make_model(), "model.safetensors")
+    Path("train.json").write_text(ANOTHER)
+    ended = run("curve", "--model=model.safetensors", *SHORT)
     assert ended.code == 0
     assert "'train.json' is of another model" in ended.err
     assert curve_record()["trained_to"] is None
     assert curve_record()["beyond_training"] == []
 
 
-def test_a_record_beside_a_checkpoint_is_read(run, folder):
-    (folder / "train.json").write_text(json.dumps({"trained_to": 3}))
+# Training data may have this name too, and is no record.
+@pytest.mark.parametrize(
+    ("said", "end"),
+    [
+        ('{"trained_to": 3}', 3),
+        (ANOTHER, None),
+        *(("{", None), ('[{"text": "a"}]', None), ('{"text": "a"}\n{}', None)),
+        ("{}", None),
+    ],
+)
+def test_a_record_beside_a_checkpoint_is_read(run, folder, said, end):
+    (folder / "train.json").write_text(said)
     ended = run("curve", f"--model={folder}", *SHORT)
-    assert (ended.code, ended.err) == (0, "")
-    assert curve_record()["trained_to"] == 3
+    assert ended.code == 0
+    assert ("is of another model" in ended.err) == (said == ANOTHER)
+    assert curve_record()["trained_to"] == end
 
 
 def test_a_record_without_a_length_is_one_line(run, folder):
     (folder / "train.json").write_text('{"trained_to": "far"}')
     run("curve", f"--model={folder}", *SHORT).assert_refused("trained_to of ")
-
-
-@pytest.mark.parametrize("said", ["{", '[{"text": "a"}]', '{"text": "a"}\n{}', "{}"])
-def test_training_data_of_that_name_is_no_record(run, folder, said):
-    (folder / "train.json").write_text(said)
-    assert run("curve", f"--model={folder}", *SHORT).code == 0
-    assert curve_record()["trained_to"] is None
-
-
-def test_a_record_in_a_folder_that_names_another_model_is_not_believed(run, folder):
-    said = {"trained_to": 3, "model_sha256": "of another"}
-    (folder / "train.json").write_text(json.dumps(said))
-    assert "is of another model" in run("curve", f"--model={folder}", *SHORT).err
-    assert curve_record()["trained_to"] is None
 
 
 def test_lengths_by_default_are_those_of_the_position_table(run, folder):
