@@ -62,7 +62,6 @@ LADDER = ((64, 0), (64, 8), (256, 24))
 TOGETHER = 4
 # Seconds of a part of an enumeration, after which the next is chosen.
 PART_SECONDS = 60.0
-NONE = np.zeros(0, np.int64)
 # Blocks under way at a time.
 IN_FLIGHT = 2
 # Elements of all rows' changes in a block of substitutions, on a CPU and elsewhere.
@@ -115,11 +114,6 @@ class Climb:
         self._evaluating: list[float] = []  # seconds of every batch of evaluations
 
     @property
-    def rank(self) -> int | None:
-        """Terms of the factors of weights at this level; None after the last level."""
-        return LADDER[self.known.step][1] if self.known.step < len(LADDER) else None
-
-    @property
     def best(self) -> int | None:
         """Index of the (first) largest exact value; None without evaluations."""
         known = np.isfinite(self.known.value)
@@ -168,8 +162,8 @@ class Climb:
         """Evaluates `left(rtol)`, largest estimates first, up to `budget` evaluations."""
 
         def undecided() -> np.ndarray:
-            room = min(TOGETHER, budget - self.evaluated)
-            return np.sort(largest(self, self.left(rtol), room)) if room > 0 else NONE
+            room = max(0, min(TOGETHER, budget - self.evaluated))
+            return np.sort(largest(self, self.left(rtol), room))
 
         self._decide(undecided, self.runs)
 
@@ -181,9 +175,8 @@ class Climb:
         self._evaluate(some[np.isnan(self.known.value_move[some])], RUNS)
 
     def _evaluate(self, chosen: Int[np.ndarray, "chosen"], runs: int) -> None:
-        starts = range(0, chosen.size, TOGETHER)
-        parts = iter([np.sort(chosen[at : at + TOGETHER]) for at in starts])
-        self._decide(lambda: next(parts, NONE), runs)
+        parts = iter(np.split(chosen, range(TOGETHER, chosen.size, TOGETHER)))
+        self._decide(lambda: np.sort(next(parts, chosen[:0])), runs)
 
     def _decide(self, undecided: Undecided, runs: int) -> None:
         """Evaluates and times the batches that `undecided` returns, until one is empty."""
@@ -234,11 +227,6 @@ class Climb:
     def evaluated(self) -> int:
         """Number of substitutions evaluated."""
         return int(np.isfinite(self.known.value).sum())
-
-    def begin(self, chosen: Int[np.ndarray, "chosen"]) -> None:
-        """Starts a level on the chosen substitutions."""
-        known = self.known
-        known.chosen, known.done, known.spent = chosen, 0, 0.0
 
     def screen(self) -> Level:
         """Screens the rest of the level under way; returns its record, with none left."""
@@ -404,7 +392,7 @@ def _pays(climb: Climb, count: int, budget: int) -> bool:
     first = climb.known.levels[0]
     # By counts of products a term of the factors costs a substitution some twelfth of
     # the first level. The preparation of a level is left out.
-    factor = 1 + (climb.rank or 0) / 12
+    factor = 1 + LADDER[climb.known.step][1] / 12
     batch, each = climb.batch, first.seconds_each
     # A single block has compiled, too.
     if each is None:
@@ -477,23 +465,23 @@ class Screened(Screen):
         at_query = np.flatnonzero(request.position == request.query)
         others = np.flatnonzero(request.position != request.query)
         climb.evaluate(at_query[:budget])
-        while climb.rank is not None:
-            step = climb.known.step
-            if climb.known.chosen is None:
-                left = climb.left(rtol)
-                here = (
-                    np.intersect1d(left, others, assume_unique=True) if step else others
-                )
-                if not here.size or (step and not _pays(climb, here.size, budget)):
+        known = climb.known
+        while known.step < len(LADDER):
+            if known.chosen is None:
+                here = others
+                if known.step:
+                    here = np.intersect1d(climb.left(rtol), others, assume_unique=True)
+                if not here.size or (
+                    known.step and not _pays(climb, here.size, budget)
+                ):
                     break
-                climb.begin(here)
-            assert climb.known.chosen is not None
+                known.chosen, known.done, known.spent = here, 0, 0.0
             level = climb.screen()
-            room = budget - climb.evaluated
+            room = max(0, budget - climb.evaluated)
             # Exact values of the largest estimates exclude most others before the next level.
-            if step == 0 and room > 0:
+            if known.step == 0:
                 first = min(2 * TOGETHER, room)
-                climb.evaluate(largest(climb, climb.known.chosen, first))
+                climb.evaluate(largest(climb, known.chosen, first))
             climb.close_level(level, rtol)
         if self.budget is None and climb.left(rtol).size >= MANY:
             climb.enumerate(rtol)
@@ -504,8 +492,8 @@ class Screened(Screen):
         if rounding == "top":
             climb.move_top(FEWEST)
         climb.save(at_once=True)
-        left, levels = climb.left(), tuple(climb.known.levels)
-        values = climb.known.value, climb.known.value_move, climb.magnitude, None
+        left, levels = climb.left(), tuple(known.levels)
+        values = known.value, known.value_move, climb.magnitude, None
         return Enclosures(*values, *climb.ends(), left, levels)
 
 
