@@ -151,23 +151,15 @@ def list_substitutions(
     changed = allowed if positions is None else more
     if symbols is not None and (rows := _as_array(symbols)).ndim == 2:
         at, to = _listed_pairs(rows, positions, n, vocab_size)
-        keep = np.isin(tokens[at], changed) & np.isin(to, more) & (tokens[at] != to)
-        if not include_query:
-            keep &= at != query
-        position, symbol = at[keep].astype(np.int32), to[keep].astype(np.int32)
-        return Substitutions(position, symbol, n, vocab_size)
-    at = np.arange(n) if positions is None else _checked("positions", positions, n)
-    to = allowed if symbols is None else _checked("symbols", symbols, vocab_size)
-    if symbols is not None and substitutable is not None:
-        to = np.intersect1d(to, more)
-    at = at[np.isin(tokens[at], changed)]
+    else:
+        at = np.arange(n) if positions is None else _checked("positions", positions, n)
+        to = allowed if symbols is None else _checked("symbols", symbols, vocab_size)
+        at = at[:, None]  # of a table [positions, symbols], in the order of its rows
+    keep = np.isin(tokens[at], changed) & np.isin(to, more) & (tokens[at] != to)
     if not include_query:
-        at = at[at != query]
-    # By rows of the table [positions, symbols], of which only the kept entries are made.
-    keep = tokens[at][:, None] != to
-    position = np.repeat(at.astype(np.int32), keep.sum(axis=1))
-    symbol = np.broadcast_to(to.astype(np.int32), keep.shape)[keep]
-    return Substitutions(position, symbol, n, vocab_size)
+        keep &= at != query
+    kept = (np.broadcast_to(x.astype(np.int32), keep.shape)[keep] for x in (at, to))
+    return Substitutions(*kept, n, vocab_size)
 
 
 def _as_array(symbols: Any) -> np.ndarray:
