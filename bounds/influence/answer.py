@@ -218,9 +218,10 @@ def _influence(
         # ends.
         tables |= by_position(pairs, upper if is_enclosed else values, *ends)
     position, symbol = (None, None) if best is None else pairs[best]
+    stated = {"kind": kind, **stated}
     return Influence(
         **tables,
-        **({"kind": kind} | stated),
+        **stated,
         max=largest[0],
         max_lower=largest[1],
         max_upper=largest[2],

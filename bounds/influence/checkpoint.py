@@ -59,7 +59,7 @@ class ScreenProgress:
     def nothing(cls, count: int) -> "ScreenProgress":
         """State before anything is screened or proposed."""
         # All arrays but the two ends, which begin at 0 and infinity.
-        nothing = np.full((len(ARRAYS) - 2, count), np.nan)
+        nothing: Any = np.full((len(ARRAYS) - 2, count), np.nan)
         return cls(np.zeros(count), np.full(count, np.inf), *nothing)
 
 
@@ -94,12 +94,13 @@ def open_progress(
         recent = time.monotonic() - saved < SECONDS_BETWEEN_SAVES
         if jax.process_index() or (recent and not at_once):
             return
-        arrays = {k: v for k, v in vars(state).items() if isinstance(v, np.ndarray)}
-        about = {k: v for k, v in vars(state).items() if k not in arrays}
-        about |= {"format": FORMAT, "question": question}
-        text = json.dumps(about, default=dataclasses.asdict)
+        arrays: dict[str, Any] = {}
+        about = {"format": FORMAT, "question": question}
+        for name, value in vars(state).items():
+            (arrays if isinstance(value, np.ndarray) else about)[name] = value
+        arrays["about"] = np.asarray(json.dumps(about, default=dataclasses.asdict))
         content = io.BytesIO()
-        np.savez(content, about=np.asarray(text), **arrays)
+        np.savez(content, **arrays)
         write_atomically(path, content.getvalue())
         saved = time.monotonic()
 

@@ -140,7 +140,7 @@ class InfluenceRequest:
             moves = self.rows > at if is_causal(self.model) else self.rows != at
             return np.ones((len(moves), 1), bool) if joint else moves
         rows = None if self.own else self.rows
-        moves = reached(self.model, self.tokens, rows, *where)
+        moves: Any = reached(self.model, self.tokens, rows, *where)
         if joint:  # it can move where any of its rows can
             moves = moves.any(axis=1, keepdims=True)
         return moves[:, 0] if self.reading is None else moves

@@ -65,6 +65,16 @@ def test_the_largest_magnitude_is_of_all_floats_and_at_least_1():
     assert largest_magnitude([jnp.asarray([0.5, -3.0]), 2.5]) == 3
 
 
+def errors(value, exact):
+    """Distances of values from exact fractions."""
+    pairs = zip(exact, value.tolist(), strict=True)
+    return np.array([float(abs(x - Fraction(v))) for x, v in pairs])
+
+
+def fractions(numbers):
+    return [Fraction(x) for x in np.asarray(numbers, np.float64).tolist()]
+
+
 TIMES = 100_000
 
 
@@ -78,12 +88,9 @@ def added_up(params):
 def test_a_loop_of_equal_additions_drifts_within_its_radius(dtype):
     params = jnp.asarray(np.random.default_rng(0).uniform(0.1, 1, 64), dtype)
     value, radius = moved(added_up, params)
-    exact = [TIMES * Fraction(x) for x in np.asarray(params, np.float64).tolist()]
-    off = [
-        float(abs(t - Fraction(v))) for t, v in zip(exact, value.tolist(), strict=True)
-    ]
-    assert (np.array(off) < 0.5 * radius).all()
-    assert max(off) > 1000 * float(jnp.finfo(dtype).eps) * value.max()  # it does drift
+    off = errors(value, [TIMES * x for x in fractions(params)])
+    assert (off < 0.5 * radius).all()
+    assert off.max() > 1000 * float(jnp.finfo(dtype).eps) * value.max()  # it does drift
     assert (radius < 0.1 * value).all()
 
 
@@ -102,14 +109,7 @@ def cancelling(dtype):
 def test_what_cancels_is_within_its_radius(dtype):
     params = cancelling("float32").astype(dtype)
     value, radius = moved(difference, params)
-    terms = [
-        [Fraction(x) for x in row] for row in np.asarray(params[0], np.float64).tolist()
-    ]
-    off = [
-        float(abs(sum(t) - Fraction(v)))
-        for t, v in zip(terms, value.tolist(), strict=True)
-    ]
-    assert (np.array(off) <= radius).all()
+    assert (errors(value, map(sum, map(fractions, params[0]))) <= radius).all()
 
 
 def test_moves_of_a_few_roundings_leave_a_drift_outside(monkeypatch):
@@ -121,8 +121,8 @@ def test_moves_of_a_few_roundings_leave_a_drift_outside(monkeypatch):
 
     monkeypatch.setattr(radii, "move_alike", near)
     value, radius = moved(added_up, params)
-    exact = np.array([float(TIMES * Fraction(x)) for x in params.tolist()])
-    assert (np.abs(value - exact) > radius).any()
+    exact = [TIMES * x for x in fractions(params)]
+    assert (errors(value, exact) > radius).any()
 
 
 def test_what_is_lost_beside_a_large_number_is_within_its_radius():
