@@ -18,6 +18,11 @@ from jaxtyping import Array, Float
 SQUARINGS = 6
 
 
+def contract(terms: str, *arrays: Float[Array, "..."]) -> Float[Array, "..."]:
+    """`jnp.einsum` of arrays at full precision."""
+    return jnp.einsum(terms, *arrays, precision=jax.lax.Precision.HIGHEST)
+
+
 def spectral_norms(matrices: Float[Array, "*batch a b"]) -> Float[Array, "*batch"]:
     """Upper bounds on the spectral norms of matrices, rounding not included."""
     # Rounding is at most (8 + 2 d) d u times the norm, d = min(a, b) and u the unit

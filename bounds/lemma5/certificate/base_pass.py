@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.targets.change import target_map
-from bounds.lemma5.certificate.base_radius import centred, embedding_radius
+from bounds.lemma5.certificate.base_radius import centred, embedding_radius, rule_of
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
     OtherMoves,
@@ -38,7 +38,14 @@ from bounds.lemma5.certificate.norm_gain import (
     vector_norms,
 )
 from bounds.lemma5.certificate.one_row import move_one_row
-from bounds.lemma5.certificate.order import bounded, greatest, least, settle, times
+from bounds.lemma5.certificate.order import (
+    bounded,
+    greatest,
+    least,
+    resting_on,
+    settle,
+    times,
+)
 from bounds.lemma5.certificate.own_column import (
     LARGEST_EXPONENT,
     ByPair,
@@ -58,25 +65,20 @@ from bounds.lemma5.certificate.pointwise import (
     behind_norm,
     carry,
     carry_radius,
-    carry_rounding,
     put_row,
     read_inputs,
 )
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
-    RowSpread,
     RowTile,
     key_slopes,
     prepare_rows,
     prepare_spread,
-    row_scale,
-    slope_radius,
     swap_rows,
     take_rows,
 )
-from bounds.lemma5.certificate.scores import rule_at
 from bounds.lemma5.certificate.sections import entering, layer_constants
-from bounds.numbers.norms import spectral_norms
+from bounds.numbers.norms import contract, spectral_norms
 from bounds.numbers.rounding import (
     certificate_roundoff,
     layer_roundoff,
@@ -85,105 +87,77 @@ from bounds.numbers.rounding import (
     tiled_summation,
 )
 from bounds.readings import norm_before
-from jax_models.model.layer import Layer
 from jax_models.model.rows import linear
 from jax_models.model.transformer import Transformer, embed
 from jax_models.run.blocks import map_rows, row_block
 
-HIGHEST = jax.lax.Precision.HIGHEST
-
 
 @jax.jit
-def move_all_rows(
-    layer: Layer,
-    held: LayerBase,
-    spread: RowSpread,
-    moved: MovedRows,
-    roundoff: Roundoff,
-) -> MovedRows:
+def move_all_rows(held: LayerBase, moved: MovedRows) -> MovedRows:
     """Changes of a layer's output rows by those of its input; row i's own is unusable."""
     # Row i, the substituted one, is filled with meaningless numbers: `move_one_row` is
     # for it.
-    inner = read_inputs(layer, held.rows, moved, held.radius.rows)
-    own = inner.substituted()
-    others = other_columns(layer, held, spread, inner, roundoff)
-    tile = functools.partial(_tile, layer, held, own, others, roundoff)
+    inner = read_inputs(held.layer, held.rows, moved, held.radius.rows)
+    own, others = inner.substituted(), other_columns(held, inner)
     streams = (moved.centre, moved.radius, inner.centre, inner.radius)
-    found = _map_tiles(layer, held, spread, own, tile, streams)
+    found = _map_tiles(held, own, others, streams)
     return MovedRows(moved.position, *found)
 
 
 @jax.jit
-def replace_column(
-    layer: Layer, held: LayerBase, spread: RowSpread, own: OwnMove, roundoff: Roundoff
-) -> RowMoves:
+def replace_column(held: LayerBase, own: OwnMove) -> RowMoves:
     """Changes of the held rows when only input row i moves; row i's own is unusable."""
     # Where the radius of row i's change is 0 the centres are exact, and the radii
     # contain rounding alone. Row i itself is filled with meaningless numbers.
-    norm = norm_before(layer)
+    norm = norm_before(held.layer)
     if norm is not None:
         row, known = held.rows[own.position], held.radius.rows[own.position]
         found = behind_norm(norm, row, own.centre, own.radius, known)
         own = OwnMove(own.position, *found)
-    tile = functools.partial(_tile, layer, held, own, None, roundoff)
-    return _map_tiles(layer, held, spread, own, tile, None)
+    return _map_tiles(held, own, None, None)
 
 
 def _map_tiles(
-    layer: Layer,
-    held: LayerBase,
-    spread: RowSpread,
-    own: OwnMove,
-    tile: Any,
-    streams: Any,
+    held: LayerBase, own: OwnMove, others: OtherColumns | None, streams: Any
 ) -> Any:
-    by_row = swap_rows((held.queries, held.summary))
+    by_row, layer = swap_rows((held.queries, held.summary)), held.layer
     h, n, p = layer.attention.num_heads, held.rows.shape[0], own.radius.shape[0]
     f, width = layer.feed_forward.w1.shape
     # A row needs two numbers per head and key where all columns move, one in each of
     # the two n x n matrices, and its neurons for each substitution.
     pairs = 0 if streams is None else 2 * h * n
     block = row_block(held.position.shape[0], max(pairs, p * max(f, 4 * width)))
-    rows = (held.position, by_row, held.base, held.radius.by_row, spread, streams)
-    return map_rows(tile, rows, block)
+    rows = (held.position, by_row, held.base, held.radius.by_row, held.spread, streams)
+    return map_rows(functools.partial(_tile, held, own, others), rows, block)
 
 
 def _tile(
-    layer: Layer,
-    held: LayerBase,
-    own: OwnMove,
-    others: OtherColumns | None,
-    roundoff: Roundoff,
-    rows: Any,
+    held: LayerBase, own: OwnMove, others: OtherColumns | None, rows: Any
 ) -> RowMoves:
     """Centres and radii of a tile of rows' changes; with `others` None only row i moves."""
     at, by_row, base, known, spread, streams = rows
-    attention, constants = layer.attention, held.constants
+    layer, constants, roundoff = held.layer, held.constants, held.roundoff
     queries, summary = swap_rows(by_row)
-    rule = rule_at(attention, constants, row_scale(attention, held.rows.shape[0], at))
-    inflation = inflate(rule, held, known, roundoff.sums)
-    slope_known = slope_radius(rule, known)
-    tile = RowTile(at, queries, summary, spread, rule, inflation, slope_known)
-    column = see_column(layer, held, tile, own, roundoff)
+    rule = rule_of(held, at)
+    tile = RowTile(at, queries, summary, spread, rule, inflate(rule, held, known))
+    column = see_column(held, tile, own)
     heads, moved = column.mean_change.swapaxes(0, 1), None
     shape = (at.shape[0], own.radius.shape[0])
     change = jnp.zeros((*shape, held.rows.shape[1]), heads.dtype)
     radius = jnp.zeros(shape, heads.dtype)
     if others is not None:
         change, radius = streams[0].swapaxes(1, 2), streams[1]
-        read = streams[2:]
-        query = move_own_query(attention, held, tile, column, read, roundoff.sums)
+        query = move_own_query(held, tile, column, streams[2:])
         # (1 - a_i) C dq, the effect of the row's own query to first order.
         heads += column.remain[:, :, None] * query.linear
-        moved = query, other_sums(layer, held, tile, others, column, query)
-    deviation = _deviation(layer, held, tile, own, column, moved)
+        moved = query, other_sums(held, tile, others, column, query)
+    deviation = _deviation(held, tile, own, column, moved)
 
     # [heads, rows, d_v, substitutions] to [rows, substitutions, heads d_v].
     joined = heads.transpose(1, 3, 0, 2).reshape(*shape, -1)
     base, norms, known = jax.tree.map(lambda x: x[:, None], (base, spread.norms, known))
-    carried = carry(layer, base, change, joined)
-    after = constants.sections
-    rounding = carry_rounding(layer, after, base, carried, known)
+    after, given = constants.sections, {"y": change, "heads": joined}
+    carried, rounding = carry(layer, after, base, known, given)
     around = BaseRows(base.rows, norms, known.rows)
     # Heads and the sum round like their terms, and are carried on like any error.
     by_head = vector_norms(heads.swapaxes(2, 3))
@@ -196,7 +170,6 @@ def _tile(
 
 
 def _deviation(
-    layer: Layer,
     held: LayerBase,
     rows: RowTile,
     own: OwnMove,
@@ -211,8 +184,7 @@ def _deviation(
         query, (slack, remainder, values, largest) = moved
         query_size, linear = query.size, query.linear_size
         remainder = remainder + query.linear_radius
-    given = rows.queries, column.slopes, rows.slope_radius
-    slope = key_slopes(layer.attention, rows.rule, *given)
+    slope = key_slopes(rows.rule, rows.queries, column.slopes, rows.inflation.key_slope)
     moves = (query_size, column.steep), (own.radius, slope)
     error = own_score_error(rows.rule, *moves)
     own_value = (held.constants.value[:, None] * own.radius)[:, None]
@@ -262,7 +234,7 @@ def certified_norms(
         return bounded(moved + times(gain, radius) + rounding)
     base = centred(output, base)
     local, bend = norm_gains(norm, output, centre, radius, base)
-    jacobian = jnp.matmul(weight, norm_jacobian(norm, output), precision=HIGHEST)
+    jacobian = contract("ij,jk->ik", weight, norm_jacobian(norm, output))
     # The product of local constants, or the whole Jacobian at the base and its
     # variation.
     carried = least(local * gain, spectral_norms(jacobian) + gain * bend)
@@ -305,9 +277,7 @@ class BasePass:
     model: Transformer
     query: int
     held: tuple[LayerBase, ...]  # all rows; of the last layer the query row
-    spreads: tuple[RowSpread | None, ...]  # None for a last layer that is not the first
-    replaced_roundoff: Roundoff  # of the first layer's replaced columns
-    roundoffs: tuple[Roundoff, ...]
+    replaced: LayerBase  # the first layer, with the rounding of its replaced columns
     radius_roundoff: float  # of a computed radius, over the radius
     batch: int  # substitutions at once
 
@@ -327,38 +297,31 @@ class BasePass:
         self, own: OwnMove, at_query: bool
     ) -> tuple[Float[Array, "substitutions width"], Float[Array, "substitutions"]]:
         """Centre and radius of the query row's final change."""
-        layers, last = self.model.layers, len(self.model.layers) - 1
-        query = jnp.full_like(own.position, self.query)
+        query, last = jnp.full_like(own.position, self.query), len(self.held) - 1
         own = OwnMove(own.position, *settle(own.centre, own.radius))
-        spread, n = self.spreads[0], self.held[0].rows.shape[0]
-        assert spread is not None
         # The query row of a single layer sees one replaced column, and does not move
         # itself.
         if last == 0 and not at_query:
-            given = layers[0], self.held[0], spread, own, self.replaced_roundoff
-            centre, radius = replace_column(*given)
+            centre, radius = replace_column(self.replaced, own)
             return centre[0].T, radius[0]
-        moved = lone_row(own, n)
-        for depth in range(last):
-            layer, held, spread = layers[depth], self.held[depth], self.spreads[depth]
-            roundoff, below = self.roundoffs[depth], moved
-            assert spread is not None
+        moved = lone_row(own, self.held[0].rows.shape[0])
+        for depth, held in enumerate(self.held[:last]):
+            below = moved
             if depth == 0:
                 # Only row i of the first layer's input moves, so all other rows are
                 # exact.
-                found = replace_column(layer, held, spread, own, self.replaced_roundoff)
+                found = replace_column(self.replaced, own)
                 moved, apart = MovedRows(own.position, *found), (own.position,)
             else:
-                moved = move_all_rows(layer, held, spread, below, roundoff)
+                moved = move_all_rows(held, below)
                 apart = (query, own.position)
             moved = MovedRows(own.position, *settle(moved.centre, moved.radius, 1))
             # The query row and row i, each with all columns at their centres.
             for at in apart:
-                wanted = take_rows(held, at)
-                found = move_one_row(layer, wanted, below, roundoff)
+                found = move_one_row(take_rows(held, at), below)
                 moved = put_row(moved, at, *settle(*found))
         wanted = take_rows(self.held[last], jnp.zeros_like(query))
-        return move_one_row(layers[last], wanted, moved, self.roundoffs[last])
+        return move_one_row(wanted, moved)
 
 
 def prepare_pass(request: InfluenceRequest) -> BasePass:
@@ -369,33 +332,32 @@ def prepare_pass(request: InfluenceRequest) -> BasePass:
     rows, known = settle(rows, embedding_radius(model, rows))
     every = jnp.arange(n, dtype=jnp.int32)
     query = jnp.asarray([request.query], jnp.int32)
-    held, spreads, score_range = [], [], 0.0
+    held, score_range = [], 0.0
     for depth, layer in enumerate(model.layers):
         last = depth == len(model.layers) - 1
         wanted = query if last else every
         base = prepare_rows(layer, layer_constants(layer), rows, known, wanted)
-        held.append(base)
         # Spreads bound rows around a base; the last layer follows its row with all
         # columns moved.
-        needed = depth == 0 or not last
-        spreads.append(prepare_spread(layer, base) if needed else None)
-        score_range = float(greatest(score_range, score_bound(layer, base)))
+        if depth == 0 or not last:
+            base = dataclasses.replace(base, spread=prepare_spread(base))
+        held.append(base)
+        score_range = float(greatest(score_range, score_bound(base)))
         rows, known = settle(base.output, base.radius.output)
     tile = tiled_summation(n)[1]
 
-    def roundoff(layer: Layer, depth: int) -> Roundoff:
+    def rounded(base: LayerBase, depth: int) -> LayerBase:
         numbers = [(depth, score_range), (0, 0.0)]
-        return Roundoff(*(jnp.asarray(layer_roundoff(layer, *x)) for x in numbers))
+        found = (jnp.asarray(layer_roundoff(base.layer, *x)) for x in numbers)
+        return dataclasses.replace(base, roundoff=Roundoff(*found))
 
     return BasePass(
         model,
         request.query,
-        tuple(held),
-        tuple(spreads),
-        roundoff(model.layers[0], tile),
         # Sums of the first layer's replaced columns go by tiles of keys, others over
         # all keys.
-        tuple(roundoff(x, tile + summation_depth(n)) for x in model.layers),
+        tuple(rounded(x, tile + summation_depth(n)) for x in held),
+        rounded(held[0], tile),
         certificate_roundoff(model, n, score_range, LARGEST_EXPONENT),
         _batch(request),
     )
@@ -416,11 +378,12 @@ def _batch(request: InfluenceRequest) -> int:
 
 
 @jax.jit
-def score_bound(layer: Layer, held: LayerBase) -> Float[Array, ""]:
+def score_bound(held: LayerBase) -> Float[Array, ""]:
     """Upper bound on the absolute scores of the held rows of a layer."""
-    scale = row_scale(layer.attention, held.rows.shape[0], held.position)
-    rule = rule_at(layer.attention, held.constants, scale)
-    return rule.largest_score(held.queries, held.store.keys)
+    rule, given = rule_of(held, held.position), (held.queries, held.store.keys)
+    # tanh of an infinite argument is finite, so an overflow would not show in the bound.
+    sizes = (vector_norms(x).max() for x in given)
+    return resting_on(rule.score_size(*given).max(), *sizes)
 
 
 @functools.partial(jax.jit, static_argnames="length")

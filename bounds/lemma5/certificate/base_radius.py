@@ -12,7 +12,6 @@ docs/certificates.md, section 7, has the rules.
 import functools
 from typing import Any, TypeAlias
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -24,7 +23,7 @@ from bounds.lemma5.certificate.norm_gain import (
     vector_norms,
 )
 from bounds.lemma5.certificate.order import bounded, least, times
-from bounds.lemma5.certificate.scores import over_query_scale, rule_at
+from bounds.lemma5.certificate.scores import ScoreRule, score_rule
 from bounds.lemma5.certificate.sections import (
     CertificateConstants,
     Section,
@@ -41,7 +40,7 @@ from bounds.numbers.rounding import (
     unit_roundoff,
 )
 from bounds.readings import no_rule, norm_before
-from jax_models.model.attending import KeyStore, project
+from jax_models.model.attending import KeyStore, project, score_scale
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import pytree
 from jax_models.model.rows import Activation, Affine, Join, Norm, Operation, Sum, linear
@@ -50,8 +49,6 @@ from jax_models.model.transformer import Transformer, join_heads
 Entries: TypeAlias = Float[Array, "rows _"]
 Rows: TypeAlias = Float[Array, "*rows width"]
 Radii: TypeAlias = Float[Array, "*rows"]
-
-HIGHEST = jax.lax.Precision.HIGHEST
 
 
 @pytree
@@ -83,6 +80,7 @@ class BaseRadius:
 class BasePass:
     """The base pass of the wanted rows of a layer over all its keys, as computed."""
 
+    layer: Layer
     constants: CertificateConstants
     rows: Float[Array, "tokens width"]  # the layer's input
     inputs: Float[Array, "tokens width"]  # what attention reads
@@ -103,6 +101,13 @@ class BasePass:
     def key_size(self) -> Float[Array, "heads"]:
         """Largest norm of a key of each head."""
         return vector_norms(self.store.keys).max(axis=-1)
+
+
+def rule_of(held: BasePass, rows: Int[Array, "rows"]) -> ScoreRule:
+    """Rule of a layer's scores in the rows at the positions `rows`."""
+    attention, n = held.layer.attention, held.rows.shape[0]
+    scale = jnp.broadcast_to(score_scale(attention, n, rows), rows.shape)
+    return score_rule(attention.scoring)(attention, held.constants, scale)
 
 
 def centred(rows: Rows, radius: Radii) -> Radii:
@@ -210,16 +215,11 @@ def _own(
     return off[section.name]
 
 
-def base_radius(
-    layer: Layer,
-    held: BasePass,
-    known: Float[Array, "tokens"],
-    scale: Float[Array, "rows"],
-) -> BaseRadius:
+def base_radius(held: BasePass, known: Float[Array, "tokens"]) -> BaseRadius:
     """Radii of a layer's base pass `held`; `known` are the radii of its input rows."""
     constants, rows, inputs = held.constants, held.rows, held.inputs
     wanted, queries, store = held.position, held.queries, held.store
-    attention = layer.attention
+    layer, attention, rule = held.layer, held.layer.attention, rule_of(held, wanted)
     read, norm = known, norm_before(layer)
     if norm is not None:
         read = behind_norm(norm, rows, centred(rows, known))
@@ -237,8 +237,7 @@ def base_radius(
     query = constants.query[:, None] * read
     query = (query + rounded(attention.query, attention.query_bias))[:, wanted]
     key = key.max(axis=1)
-    query = over_query_scale(attention, query, scale)
-    query = query + gamma_upper(SCALAR_STEPS) * vector_norms(queries)
+    query = query / rule.query_scale + gamma_upper(SCALAR_STEPS) * vector_norms(queries)
     output = constants.output_entries
     # O_h (W_V u + b_V): the projection's rounding, then that of the output's.
     value_size = vector_norms(store.values)
@@ -247,9 +246,9 @@ def base_radius(
     value = constants.value[:, None] * read + output[:, None] * value
     value, value_size = value.max(axis=1), value_size.max(axis=1)
 
-    rule = rule_at(attention, constants, scale)
-    score, slope, largest = rule.radii(queries, query, store.keys, key)
+    score, slope = rule.radii(queries, query, store.keys, key)
     # A weight rounds in its exponent, twice the largest score, and in the sum over keys.
+    largest = rule.score_size(queries, store.keys)
     steps = 2 * largest + tiled_summation(rows.shape[0])[1] + SCALAR_STEPS
     roundoff = jnp.expm1(unit_roundoff(jnp.float64) * steps)
     # From the mean of the computed values to any true one.

@@ -10,6 +10,7 @@ centres. From the third layer on the middle layers leave radii.
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
@@ -116,27 +117,23 @@ def _blocks(
     if not request.model.layers:
         yield exact_without_layers(request)
         return
-    held, width = prepare_pass(request), request.model.width
-    positions = request.position
+    held, positions = prepare_pass(request), request.position
     radii, counts = np.zeros(positions.size), np.ones(positions.size, int)
+    # The embedding's change is one subtraction; its rounding is in the layer's.
+    centres = functools.partial(_embedding_change, request)
     if method == "base":
-        change = _embedding_change(request, slice(None))
-        distance = np.asarray(scaled_norm(jnp.asarray(change)))
+        distance = np.asarray(scaled_norm(jnp.asarray(centres(slice(None)))))
         # One certificate serves all symbols of a position: the farthest embedding is
         # its radius.
         positions, starts = np.unique(positions, return_index=True)
         radii = np.maximum.reduceat(distance, starts)
         counts = np.diff(starts, append=request.position.size)
+        centres = np.zeros((positions.size, request.model.width)).__getitem__
     for part, size, at_query in runs(request, positions, held.batch):
-        at = positions[part]
-        # The embedding's change is one subtraction; its rounding is in the layer's.
-        centred = method == "centred"
-        change = (
-            _embedding_change(request, part) if centred else np.zeros((at.size, width))
-        )
-        own = (jnp.asarray(padded(x, size)) for x in (at, change, radii[part]))
+        moved = positions[part], centres(part), radii[part]
+        own = (jnp.asarray(padded(x, size)) for x in moved)
         upper = held.certify(request.target, OwnMove(*own), at_query)
-        yield np.repeat(np.asarray(upper)[: at.size], counts[part])
+        yield np.repeat(np.asarray(upper)[: len(moved[0])], counts[part])
 
 
 _ROUNDING = (

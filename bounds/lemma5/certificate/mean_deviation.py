@@ -35,13 +35,10 @@ class Roundoff:
     local: Float[Array, ""]  # of all else: one row's projections, norms and block
 
 
-def inflate(
-    rule: ScoreRule, held: LayerBase, radius: RowRadius, roundoff: Float[Array, ""]
-) -> Inflation:
+def inflate(rule: ScoreRule, held: LayerBase, radius: RowRadius) -> Inflation:
     """Upper bounds on the errors of rows' computed base numbers, as an `Inflation`."""
-    # `radius` are those of the rows' base numbers, `roundoff` is relative, of sums over
-    # keys.
-    constants, bound = held.constants, held.radius
+    # `radius` are those of the rows' base numbers.
+    constants, bound, roundoff = held.constants, held.radius, held.roundoff.sums
     score, query, steep = radius.score.T, radius.query.T, radius.slope.T
     # Scores enter a weight twice, once in its own exponential and once in the sum.
     weight = 2 * score + roundoff
@@ -56,8 +53,7 @@ def inflate(
         + roundoff * values,
         slope=2 * steep + mean_radius(weight, slopes) + roundoff * slopes,
         query=query,
-        steep=steep,
-        argument=query + bound.key[:, None],
+        key_slope=rule.in_key(query, steep),
     )
 
 

@@ -18,10 +18,10 @@ from jaxtyping import Array, Bool, Float
 
 from bounds.influence.propagation.pointwise import RowBase
 from bounds.influence.propagation.query_row import row_products, weighted_rows
+from bounds.lemma5.certificate.base_radius import rule_of
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
     OtherMoves,
-    Roundoff,
     inflate,
     inflated,
     mean_deviation,
@@ -34,7 +34,6 @@ from bounds.lemma5.certificate.pointwise import (
     MovedRows,
     carry,
     carry_radius,
-    carry_rounding,
     read_inputs,
     row_norms,
 )
@@ -42,17 +41,10 @@ from bounds.lemma5.certificate.row_base import (
     LayerBase,
     key_slopes,
     project_values,
-    row_scale,
-    slope_radius,
 )
-from bounds.lemma5.certificate.scores import (
-    Inflation,
-    KeysAtCentres,
-    ScoreRule,
-    over_query_scale,
-    rule_at,
-)
+from bounds.lemma5.certificate.scores import Inflation, ScoreRule
 from bounds.lemma5.certificate.sections import entering
+from bounds.numbers.norms import contract
 from jax_models.model.attending import (
     KeyStore,
     compute_scores,
@@ -61,7 +53,6 @@ from jax_models.model.attending import (
     score_changes_of_rows,
     summarise,
 )
-from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.transformer import join_heads
 from jax_models.weighting import MovedKeys, spread_of
@@ -70,9 +61,6 @@ from jax_models.weighting.base import same_position
 ByHead: TypeAlias = Float[Array, "heads substitutions"]
 ByKey: TypeAlias = Float[Array, "heads substitutions keys"]
 Sizes: TypeAlias = Float[Array, "substitutions"]
-Scalar: TypeAlias = Float[Array, ""]
-
-HIGHEST = jax.lax.Precision.HIGHEST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,28 +70,33 @@ class RowReference:
     seen: Bool[Array, "substitutions keys"]  # which keys it sees
     before: ByKey  # scores of the base
     score_change: ByKey
-    score: ByKey
-    # Of dot products over the score scale.
-    queries: Float[Array, "heads substitutions d_k"]
-    query_change: Float[Array, "heads substitutions d_k"]  # from the base
-    row_size: Sizes  # size of the change of what the query reads
-    query_radius: Sizes  # around that change
+    # From the base; of dot products over the score scale.
+    query_change: Float[Array, "heads substitutions d_k"]
     rule: ScoreRule  # of its scores
     inflation: Inflation  # [h, p]
-    # Sums of the inputs' changes, [h, p, n] to [.., d].
-    weighted: Callable[[Array], Array]
+
+    @property
+    def score(self) -> ByKey:
+        """Scores after the move."""
+        return self.before + self.score_change
 
 
-def row_deviation(
-    layer: Layer, held: LayerBase, inner: MovedRows, row: RowReference, roundoff: Scalar
-) -> ByHead:
+def weighted(
+    weights: ByKey, inner: MovedRows
+) -> Float[Array, "heads substitutions width"]:
+    """Sums of the centres of the rows' changes."""
+    return weighted_rows(weights.transpose(2, 0, 1), inner.centre).swapaxes(1, 2)
+
+
+def row_deviation(held: LayerBase, inner: MovedRows, row: RowReference) -> ByHead:
     """Radii of the heads' changes, in value space, by input radii and rounding of scores."""
-    attention, constants, n = layer.attention, held.constants, held.rows.shape[0]
-    weighting, position = attention.weighting, inner.position
-    every = jnp.arange(n, dtype=jnp.int32)
+    attention, constants = held.layer.attention, held.constants
+    weighting, roundoff = attention.weighting, held.roundoff.sums
+    position = inner.position
+    every = jnp.arange(held.rows.shape[0], dtype=jnp.int32)
     own = same_position(every, position[:, None], held.rows.dtype)
-    seen, score, queries, rule = row.seen, row.score, row.queries, row.rule
-    scale, inflation = rule.scale, row.inflation
+    seen, score, rule, inflation = row.seen, row.score, row.rule, row.inflation
+    query_change, scale = row.query_change, rule.query_scale
     others = seen & ~own
     radius, centre_size = inner.radius.T, vector_norms(inner.centre, axis=1).T
 
@@ -120,54 +113,40 @@ def row_deviation(
     moved, own_radius = inner.take(position)
     # Values are linear in rows: the changes of rows are averaged first and projected
     # once.
-    mean_move = row.weighted(weights)
-    mean = jnp.einsum("hpk,hko->hpo", weights, held.projected, precision=HIGHEST)
+    mean_move = weighted(weights, inner)
+    mean = contract("hpk,hko->hpo", weights, held.projected)
     value_by_head = attention.value_by_head
-    mean_move_of_value = jnp.einsum(
-        "hvd,hpd->hpv", value_by_head, mean_move, precision=HIGHEST
-    )
+    mean_move_of_value = contract("hvd,hpd->hpv", value_by_head, mean_move)
     mean += project_values(attention, mean_move_of_value)
     own_value = held.projected[:, position]
     own_value += project_values(attention, project(value_by_head, None, moved))
-    slop, known = inflation.value, slope_radius(rule, held.radius.by_row)
+    slop = inflation.value
     jump = distances(own_value, mean) + slop
     apart = distances(held.projected[:, None], mean[:, :, None]) + slop[..., None]
     # |v_w + dv_w - m| <= |v_w - m| + |O_h V_h||c_w|: no value is formed at its centre.
     apart += constants.value[:, None, None] * centre_size
-    gain = jnp.broadcast_to(constants.query[:, None], weight.shape)
-    gain = over_query_scale(attention, gain, scale)
-    steepness, slopes, slope_size, size_of_query = rule.moved_slopes(
-        queries,
-        KeysAtCentres(
-            attention.key_by_head,
-            held.store.keys,
-            inner.centre,
-            centre_size,
-            weights,
-            mean_move,
-            own,
-            position,
-            moved,
-        ),
+    queries = held.queries + query_change
+    steepness, slopes, slope_size = rule.moved_slopes(
+        queries, held.store.keys, inner, weights, mean_move
     )
-    key_slope = key_slopes(attention, rule, queries, slopes, known)
+    key_slope = key_slopes(rule, queries, slopes, inflation.key_slope)
 
     steepness += inflation.slope[..., None]
     # Every product of the centres rounds like its terms, not like what they leave.
-    query_terms = constants.query_entries[:, None] * row.row_size
-    query_terms = over_query_scale(attention, query_terms, scale)
-    query_size = gain * row.query_radius + roundoff * query_terms
+    change, query_radius = inner.take(held.position)
+    query_terms = constants.query_entries[:, None] * vector_norms(change) / scale
+    gain = constants.query[:, None] / scale
+    query_size = gain * query_radius + roundoff * query_terms
     moves = (query_size[..., None], steepness), (radius, key_slope)
     error = own_score_error(rule, *moves)
-    query_terms = query_terms + vector_norms(row.query_change)
+    size = vector_norms(query_change)
     key_terms = constants.key_entries[:, None, None] * centre_size
-    terms = query_terms[..., None] * slope_size + size_of_query * key_terms
+    terms = (query_terms + size)[..., None] * slope_size
+    terms += rule.key_slope_size(queries)[..., None] * key_terms
     error += roundoff * terms
+    moved_key = constants.key[:, None, None] * centre_size
     error += rule.base_error(
-        vector_norms(row.query_change)[..., None],
-        inflation,
-        held.radius.key,
-        constants.key[:, None, None] * centre_size,
+        size[..., None], inflation.query, held.radius.key, moved_key
     )
     # S = Σ c_w (e^{e_w} - 1) and M = Σ c_w (e^{e_w} - 1)|v_w - m| of the lemma.
     growth = jnp.where(others, weights * jnp.expm1(error), 0.0)
@@ -225,23 +204,22 @@ class Centres:
 
 @jax.jit
 def move_one_row(
-    layer: Layer, held: LayerBase, moved: MovedRows, roundoff: Roundoff
+    held: LayerBase, moved: MovedRows
 ) -> tuple[Float[Array, "substitutions width"], Sizes]:
     """Centre and radius of the change of one output row per substitution."""
     # `held` is the base pass of one row for each substitution (`take_rows`).
+    layer = held.layer
     inner = read_inputs(layer, held.rows, moved, held.radius.rows)
-    heads, deviation = _heads(layer, held, inner, roundoff.sums)
+    heads, deviation = _heads(held, inner)
     change, radius = moved.take(held.position)
-    joined = join_heads(heads)
-    carried = carry(layer, held.base, change, joined)
-    known = held.radius.by_row
-    constants = held.constants.sections
-    rounding = carry_rounding(layer, constants, held.base, carried, known)
+    constants, known = held.constants.sections, held.radius.by_row
+    given = {"y": change, "heads": join_heads(heads)}
+    carried, rounding = carry(layer, constants, held.base, known, given)
     # The radius is carried around the moved row, which is now the base, with no change
     # left.
     base = RowBase({x: row + carried[x] for x, row in held.base.rows.items()})
     still = jax.tree.map(jnp.zeros_like, carried)
-    radius = radius + roundoff.local * vector_norms(change)
+    radius = radius + held.roundoff.local * vector_norms(change)
     around = BaseRows(base.rows, row_norms(layer, constants, base), known.rows)
     balls = entering(layer, radius, deviation)
     radius = carry_radius(layer, constants, around, still, rounding, balls)
@@ -249,14 +227,14 @@ def move_one_row(
 
 
 def _heads(
-    layer: Layer, held: LayerBase, inner: MovedRows, roundoff: Scalar
+    held: LayerBase, inner: MovedRows
 ) -> tuple[Float[Array, "heads substitutions d_v"], ByHead]:
     """Centres of the heads' changes, and radii in value space, rounding included."""
-    attention, n, at = layer.attention, held.rows.shape[0], held.position
-    rule = rule_at(attention, held.constants, row_scale(attention, n, at))
+    attention, n, at = held.layer.attention, held.rows.shape[0], held.position
+    rule = rule_of(held, at)
     key = jnp.arange(n, dtype=at.dtype)
     queries = held.queries
-    change, radius = inner.take(at)
+    change, _ = inner.take(at)
     query_change = project_query_changes(attention, change, n, at)
     score = compute_scores(attention, queries, held.store.keys, n, at)
     score_change = score_changes_of_rows(
@@ -268,50 +246,37 @@ def _heads(
     shared = jnp.broadcast_to(held.inputs, (attention.num_heads, *held.inputs.shape))
     summary = summarise(attention, queries, at, KeyStore(held.store.keys, shared))
 
-    def carried(weights: ByKey) -> Float[Array, "heads substitutions width"]:
-        weights = weights.transpose(2, 0, 1)
-        return weighted_rows(weights, inner.centre).swapaxes(1, 2)
-
     moved = MovedKeys(
         index=key,
         score=score,
         score_change=score_change,
         visible=seen,
         spread=spread_of(attention.weighting, held.inputs),
-        carry=carried,
+        carry=lambda weights: weighted(weights, inner),
     )
     heads = attention.weighting.perturb(summary, moved)
-    heads = jnp.einsum(
-        "hvd,hpd->hpv", attention.value_by_head, heads, precision=HIGHEST
-    )
+    heads = contract("hvd,hpd->hpv", attention.value_by_head, heads)
     row = RowReference(
         seen=seen,
         before=score,
         score_change=score_change,
-        score=score + score_change,
-        queries=queries + query_change,
         query_change=query_change,
-        row_size=vector_norms(change),
-        query_radius=radius,
         rule=rule,
-        inflation=inflate(rule, held, held.radius.by_row, roundoff),
-        weighted=carried,
+        inflation=inflate(rule, held, held.radius.by_row),
     )
-    deviation = row_deviation(layer, held, inner, row, roundoff)
-    rounding = heads_rounding(layer, held, inner, row, heads, roundoff)
-    return heads, deviation + rounding
+    rounding = heads_rounding(held, inner, row, heads)
+    return heads, row_deviation(held, inner, row) + rounding
 
 
 def heads_rounding(
-    layer: Layer,
     held: LayerBase,
     inner: MovedRows,
     row: RowReference,
     heads: Float[Array, "heads #substitutions d_v"],
-    roundoff: Scalar,
 ) -> ByHead:
     """Upper bounds on the rounding of the computed head changes `heads`, in value space."""
-    constants, weighting = held.constants, layer.attention.weighting
+    constants, attention = held.constants, held.layer.attention
+    weighting = attention.weighting
     # The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with
     # Z >= e^c, in which |e^d - e^c| a_w / Z <= max(a_w, a'_w) (1 - e^-|d_w - c|).
     old, new = (weighting.weights(x, row.seen) for x in (row.before, row.score))
@@ -324,9 +289,7 @@ def heads_rounding(
     carried = (new * size).sum(axis=-1)
     # Values are sums of rows times W_V, formed in that order.
     largest = jnp.abs(held.inputs).max(axis=0)
-    values = jnp.einsum(
-        "hvd,d->hv", jnp.abs(layer.attention.value_by_head), largest, precision=HIGHEST
-    )
+    values = contract("hvd,d->hv", jnp.abs(attention.value_by_head), largest)
     terms = constants.value_entries[:, None] * carried + vector_norms(heads)
     terms = output * (terms + 2 * vector_norms(values)[:, None] * shifted)
     # Weights of a true base move the change by e^x - 1 of either bound at most; true
@@ -343,5 +306,5 @@ def heads_rounding(
     off = least(off, 2 * (2 * widest + largest))
     off = jnp.where((shifted == 0) & (carried == 0), 0.0, off)
     # A score that is no number may leave a mean that is one.
-    sound = jnp.where(row.seen, row.before + row.score_change, 0.0).sum(axis=-1)
-    return resting_on(times(roundoff, terms) + off, sound)
+    sound = jnp.where(row.seen, row.score, 0.0).sum(axis=-1)
+    return resting_on(times(held.roundoff.sums, terms) + off, sound)

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from bounds.lemma5.certificate.mean_deviation import Roundoff, odds_change
+from bounds.lemma5.certificate.base_radius import rule_of
+from bounds.lemma5.certificate.mean_deviation import odds_change
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import (
     greatest,
@@ -28,18 +29,14 @@ from bounds.lemma5.certificate.order import (
 from bounds.lemma5.certificate.pointwise import MovedRows, OwnMove
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
-    RowSpread,
     RowTile,
     key_slopes,
     project_values,
-    row_scale,
     row_weights,
     swap_rows,
 )
-from bounds.lemma5.certificate.scores import over_query_scale, rule_at
+from bounds.numbers.norms import contract
 from jax_models.model.attending import compute_scores, project, score_changes
-from jax_models.model.attention import Attention
-from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.pytree import pytree
 from jax_models.weighting import Column
@@ -84,13 +81,12 @@ class OwnColumn:
     slopes: Float[Array, "heads #rows substitutions d_k"]  # slopes after the move
 
 
-def see_column(
-    layer: Layer, held: LayerBase, rows: RowTile, own: OwnMove, roundoff: Roundoff
-) -> OwnColumn:
+def see_column(held: LayerBase, rows: RowTile, own: OwnMove) -> OwnColumn:
     """Numbers of column i for a tile of rows; `own` is the change of input row i."""
     at, queries, summary, rule = rows.at, rows.queries, rows.summary, rows.rule
     spread, inflation = rows.spread, rows.inflation
-    attention, n, position = layer.attention, held.rows.shape[0], own.position
+    attention, n, position = held.layer.attention, held.rows.shape[0], own.position
+    roundoff = held.roundoff.local
     keys, values = held.store.keys[:, position], held.store.values[:, position]
     key_change = project(attention.key_by_head, None, own.centre)
     value_change = project(attention.value_by_head, None, own.centre)
@@ -151,7 +147,7 @@ def see_column(
         for weight in (attention.key_by_head, attention.value_by_head)
     )
     still = jnp.zeros_like(keys_terms)
-    moved_key = vector_norms(key_change)[:, None] + roundoff.local * keys_terms
+    moved_key = vector_norms(key_change)[:, None] + roundoff * keys_terms
     terms = terms * keys_terms
     before = jax.nn.sigmoid(old)
     stay = jnp.where(any_rest, jax.nn.sigmoid(-old), 0.0)
@@ -160,8 +156,8 @@ def see_column(
     moved_weight = jnp.where(risen, weight * stay, before * remain)
     moved_weight *= -jnp.expm1(-jnp.abs(change))
     largest = greatest(weight, before)
-    rounding = roundoff.local * weight * output * value_terms
-    rounding += roundoff.local * largest * terms * jump
+    rounding = roundoff * weight * output * value_terms
+    rounding += roundoff * largest * terms * jump
     # The true base: (t' - t)(v' - m) + t (v' - v), every factor off by its radius, and
     # in any case no more than the sizes of both versions.
     log_weight = inflation.weight[..., None]
@@ -177,7 +173,7 @@ def see_column(
     return OwnColumn(
         mean_change=attention.weighting.replace(summary, column),
         rounding=rounding,
-        score_error=rule.base_error(still, inflation, held.radius.key, moved_key),
+        score_error=rule.base_error(still, inflation.query, held.radius.key, moved_key),
         is_top=is_top,
         gone=gone,
         weight=weight,
@@ -195,7 +191,6 @@ def see_column(
     )
 
 
-HIGHEST = jax.lax.Precision.HIGHEST
 # Beyond it sums of exponentials may overflow, and convexity bounds a row.
 LARGEST_EXPONENT = 300.0
 
@@ -211,34 +206,25 @@ class OwnQuery:
 
 
 def move_own_query(
-    attention: Attention,
-    held: LayerBase,
-    rows: RowTile,
-    column: OwnColumn,
-    read: RowMoves,
-    roundoff: Float[Array, ""],
+    held: LayerBase, rows: RowTile, column: OwnColumn, read: RowMoves
 ) -> OwnQuery:
     """Effect of the change of each row's own query on its attended mean."""
     # Of the rows that the queries read.
-    (centre, radius), rule = read, rows.rule
-    scale = rule.scale
+    (centre, radius), rule, roundoff = read, rows.rule, held.roundoff.sums
+    attention = held.layer.attention
     spread, inflation = rows.spread, rows.inflation
-    constants = held.constants
-    query = jnp.einsum("hed,jdp->hjep", attention.query, centre, precision=HIGHEST)
-    gain = jnp.broadcast_to(constants.query[:, None], (query.shape[0], scale.shape[0]))
-    query_entries = jnp.broadcast_to(constants.query_entries[:, None], gain.shape)
-    slope_size = rule.query_slope_size(held.key_size)
-    slope_size = jnp.broadcast_to(slope_size, gain.shape)
-    query = over_query_scale(attention, query, scale[:, None, None])
-    gain = over_query_scale(attention, gain, scale)
-    query_entries = over_query_scale(attention, query_entries, scale)
-    gain, value_size = gain[..., None], held.value_size
+    constants, scale = held.constants, rule.query_scale
+    query = contract("hed,jdp->hjep", attention.query, centre)
+    query = query / jnp.reshape(scale, (-1, 1, 1))
+    gain = (constants.query[:, None] / scale)[..., None]
+    query_entries = (constants.query_entries[:, None] / scale)[..., None]
+    slope_size = rule.query_slope_size(held.key_size)[..., None]
     size = vector_norms(query, axis=2)
     whole, rest = (
-        jnp.einsum("jhve,hjep->hjvp", x.covariance, query, precision=HIGHEST)
+        contract("jhve,hjep->hjvp", x.covariance, query)
         for x in (spread.whole, spread.rest)
     )
-    along = jnp.einsum("hjpe,hjep->hjp", column.apart, query, precision=HIGHEST)
+    along = contract("hjpe,hjep->hjp", column.apart, query)
     away = (column.gone * along)[:, :, None] * column.values_apart.swapaxes(2, 3)
     # Without column i: from the whole by a rank-one update, or held by the base pass.
     without = (whole - away) * (1 + column.gone)[:, :, None]
@@ -251,8 +237,8 @@ def move_own_query(
     norms = norms + column.shift * vector_norms(column.apart) * gain
     norms = jnp.where(column.is_top, rest_norms, norms * (1 + column.gone))
     # A covariance rounds by the sizes of values and slopes, whatever they share.
-    terms = 4 * (constants.output_entries * value_size)[:, None, None]
-    terms = terms * slope_size[..., None] * query_entries[..., None] * (1 + column.gone)
+    terms = 4 * (constants.output_entries * held.value_size)[:, None, None]
+    terms = terms * slope_size * query_entries * (1 + column.gone)
     # The true covariance: two weights, a value and a slope are off in each term.
     off = jnp.expm1(2 * inflation.weight)[..., None] * column.farthest * column.steepest
     off += inflation.value[..., None] * column.steepest
@@ -262,7 +248,7 @@ def move_own_query(
     linear_size = vector_norms(shown)
     moved = vector_norms(centre, axis=1)
     return OwnQuery(
-        size=size + query_entries[..., None] * roundoff * moved + gain * radius,
+        size=size + query_entries * roundoff * moved + gain * radius,
         linear=linear,
         linear_size=linear_size,
         linear_radius=norms * radius
@@ -285,42 +271,32 @@ class OtherColumns:
     largest_value: Float[Array, "heads substitutions"]
 
 
-def other_columns(
-    layer: Layer,
-    held: LayerBase,
-    spread: RowSpread,
-    inner: MovedRows,
-    roundoff: Roundoff,
-) -> OtherColumns:
+def other_columns(held: LayerBase, inner: MovedRows) -> OtherColumns:
     """Upper bounds on changes of all columns but i; NaN where exponentials may overflow."""
     constants, n = held.constants, held.rows.shape[0]
     every = jnp.arange(n, dtype=jnp.int32)[:, None]
     own = same_position(every, inner.position, held.rows.dtype)
-    scale = row_scale(layer.attention, n, held.position)
     centres = vector_norms(inner.centre, axis=1)
     moved = jnp.where(own, 0.0, centres + inner.radius)
     largest = moved.max(axis=0)
-    bend = rule_at(layer.attention, constants, scale).growth()
-    growth = spread.key_slope.max() + bend * largest
+    attention, bend = held.layer.attention, rule_of(held, held.position).growth()
+    growth = held.spread.key_slope.max() + bend * largest
     exponent = growth * moved
     # Too large for sums of exponentials: no number, and convexity bounds the change.
     too_large = perhaps_above(exponent, LARGEST_EXPONENT).any(axis=0)
     factor = jnp.exp(jnp.where(too_large, jnp.nan, exponent))
-    changes = jnp.einsum(
-        "hvd,ndp->hvnp", layer.attention.value_by_head, inner.centre, precision=HIGHEST
-    )
-    shown = project_values(layer.attention, jnp.moveaxis(changes, 1, -1))
+    changes = contract("hvd,ndp->hvnp", attention.value_by_head, inner.centre)
+    shown = project_values(attention, jnp.moveaxis(changes, 1, -1))
     values = vector_norms(shown)
     values += constants.value[:, None, None] * inner.radius
     entries = constants.output_entries * constants.value_entries
-    values += roundoff.local * entries[:, None, None] * centres
+    values += held.roundoff.local * entries[:, None, None] * centres
     values = jnp.where(own, 0.0, values)
     sizes_of_all = moved * factor, values * factor, largest, values.max(axis=1)
     return OtherColumns(growth, *sizes_of_all)
 
 
 def other_sums(
-    layer: Layer,
     held: LayerBase,
     rows: RowTile,
     others: OtherColumns,
@@ -328,24 +304,21 @@ def other_sums(
     query: OwnQuery,
 ) -> tuple[ByPair, ByPair, ByPair, ByPair]:
     """Slack, remainder, sum of value changes and their maximum, as in `OtherMoves`."""
-    attention, n, rule = layer.attention, held.rows.shape[0], rows.rule
-    at, queries, summary = rows.at, rows.queries, rows.summary
-    keys, spread, known = held.store.keys, rows.spread, rows.slope_radius
-    weights = row_weights(layer, n, at, queries, summary, keys)
+    rule, queries, weights = rows.rule, rows.queries, row_weights(held, rows)
     # Distances are from the mean of all columns; `shift` leads to that of the others.
-    mean = project_values(attention, summary.mean)
+    mean = project_values(held.layer.attention, rows.summary.mean)
     apart = distances(held.projected[:, None], mean[:, :, None])
     apart += rows.inflation.value[..., None]
-    slopes = rule.query_slopes(queries, keys)
+    slopes = rule.query_slopes(queries, held.store.keys)
     steered = weights * apart
-    steered *= key_slopes(attention, rule, queries, slopes, known)
+    steered *= key_slopes(rule, queries, slopes, rows.inflation.key_slope)
     # 1/(1 - a_i), `rest`, makes weights of the others alone.
     by_keys, by_slopes = (
-        jnp.einsum("hjk,kp->hjp", x, others.keys, precision=HIGHEST) * column.rest
+        contract("hjk,kp->hjp", x, others.keys) * column.rest
         for x in (weights, steered)
     )
-    values = jnp.einsum("hjk,hkp->hjp", weights, others.values, precision=HIGHEST)
-    key_slope = spread.key_slope.T[..., None]
+    values = contract("hjk,hkp->hjp", weights, others.values)
+    key_slope = rows.spread.key_slope.T[..., None]
     second, constant = rule.second_order(query.size, others.largest)
     # X = |dq| max|g_w - g|; S, M and the sum of value changes of docs/certificates.md,
     # section 4.

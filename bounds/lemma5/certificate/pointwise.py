@@ -36,10 +36,10 @@ from bounds.lemma5.certificate.sections import (
     SectionConstants,
     attended,
     carried_on,
-    leading,
     sections,
+    without_sums,
 )
-from bounds.numbers.norms import spectral_norms
+from bounds.numbers.norms import contract, spectral_norms
 from bounds.numbers.rounding import term_roundoff
 from bounds.readings import norm_before, pull
 from jax_models.model.layer import Layer
@@ -49,23 +49,8 @@ from jax_models.model.rows import Norm, linear
 Sizes: TypeAlias = Float[Array, "..."]
 Constants: TypeAlias = dict[str, SectionConstants]
 
-HIGHEST = jax.lax.Precision.HIGHEST
-
 # Changes of a layer's rows by their names: what sections and activations read, the output.
 Moved: TypeAlias = dict[str, Array]
-
-
-def carry(
-    layer: Layer,
-    base: RowBase,
-    change: Float[Array, "*rows width"],
-    heads: Float[Array, "*rows concatenated"],
-) -> Moved:
-    """Changes of the rows of a layer's program, from those of its input and joined heads."""
-    moved = layer.writes.change(base.rows, {"y": change, "heads": heads})
-    program = layer.writes
-    names = ("y", "heads", attended(layer), *program.kept, program.output)
-    return {name: moved[name] for name in names}
 
 
 @pytree
@@ -77,12 +62,19 @@ class Rounding:
     read: dict[str, dict[str, Array]]
 
 
-def carry_rounding(
-    layer: Layer, constants: Constants, base: RowBase, carried: Moved, known: RowRadius
-) -> Rounding:
-    """Upper bounds on the distance of `carry` from the exact rows' changes, by section."""
-    corners, reads, found = {}, {}, sections(layer)
-    for section in found[leading(found) :]:
+def carry(
+    layer: Layer,
+    constants: Constants,
+    base: RowBase,
+    known: RowRadius,
+    given: dict[str, Array],
+) -> tuple[Moved, Rounding]:
+    """Changes of a program's rows, and their errors, from `given` ones of its inputs."""
+    moved, program = layer.writes.change(base.rows, given), layer.writes
+    names = ("y", "heads", attended(layer), *program.kept, program.output)
+    carried = {name: moved[name] for name in names}
+    corners, reads = {}, {}
+    for section in without_sums(layer):
         name, norm = section.name, section.norm
         if norm is not None:
             (source,) = section.sources
@@ -101,10 +93,10 @@ def carry_rounding(
             within = term_roundoff(section.terms[0])
             reads[name] = {x: within * sizes[x] for x in numbers.reads}
             # True preactivations are within their radius of the computed ones.
-            moved = base.rows[row], carried[row], known.rows[row]
-            strays = step_strays(step.operation, *moved)
+            around = base.rows[row], carried[row], known.rows[row]
+            strays = step_strays(step.operation, *around)
             corners[name] += (strays * numbers.leaves).sum(axis=-1)
-    return Rounding(corners, reads)
+    return carried, Rounding(corners, reads)
 
 
 @pytree
@@ -118,8 +110,8 @@ class RowNorms:
 
 def row_norms(layer: Layer, constants: Constants, base: RowBase) -> RowNorms:
     """Norms of the Jacobians of the sections and of the layer at base rows."""
-    local, slops, paths, found = {}, {}, {}, sections(layer)
-    for section in found[leading(found) :]:
+    local, slops, paths = {}, {}, {}
+    for section in without_sums(layer):
         name, slops[section.name] = section.name, 0.0
         if section.norm is None:
             # The products' own rounding, where entries cancel.
@@ -172,7 +164,7 @@ def _compose(
         for start, first in paths.get(source, {source: None}).items():
             both = last if first is None else first
             if first is not None and last is not None:
-                both = jnp.matmul(last, first, precision=HIGHEST)
+                both = contract("...ij,...jk->...ik", last, first)
             if start in found:
                 one = found[start]
                 both = identity if both is None else both
@@ -228,12 +220,11 @@ def carry_radius(
     # `balls` begins as the radii of the layer's input and of the attended rows
     # (`entering`).
     balls, strays, norms = dict(balls), {}, base.norms
-    found = sections(layer)
-    first = leading(found)
-    for section in found[:first]:
-        balls[section.name] = carried_on(constants[section.name].gains, balls)
-    for section in found[first:]:
-        name, local = section.name, norms.local[section.name]
+    for section in sections(layer):
+        name, local = section.name, norms.local.get(section.name)
+        if local is None:  # sums, at the start
+            balls[name] = carried_on(constants[name].gains, balls)
+            continue
         if section.norm is not None:
             (source,) = section.sources
             gain, bend = norm_gains(

@@ -17,30 +17,25 @@ from bounds.influence.propagation.pointwise import base_rows
 from bounds.lemma5.certificate.base_radius import (
     BasePass,
     BaseRadius,
-    RowRadius,
     base_radius,
+    rule_of,
 )
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.pointwise import RowNorms, row_norms
 from bounds.lemma5.certificate.scores import (
     ByRow,
     Inflation,
-    Keys,
     Queries,
-    Scale,
     ScoreRule,
     Slopes,
-    over_query_scale,
-    rule_at,
 )
 from bounds.lemma5.certificate.sections import CertificateConstants
-from bounds.numbers.norms import spectral_norms
+from bounds.numbers.norms import contract, spectral_norms
 from bounds.numbers.rounding import term_roundoff, tiled_summation
 from jax_models.model.attending import (
     KeyStore,
     compute_scores,
     project_queries,
-    score_scale,
     store_keys,
 )
 from jax_models.model.attention import Attention
@@ -60,14 +55,14 @@ from jax_models.weighting.base import same_position
 At: TypeAlias = Int[Array, "rows"]
 Pairs: TypeAlias = Float[Array, "heads rows keys"]
 
-HIGHEST = jax.lax.Precision.HIGHEST
-
 
 @pytree
 class LayerBase(BasePass):
     """A layer's base pass, with bounds (radii) on its distance from exact arithmetic."""
 
     radius: BaseRadius
+    spread: Any = None  # `RowSpread`, of a pass that holds all rows
+    roundoff: Any = None  # relative, `mean_deviation.Roundoff`
 
 
 @pytree
@@ -104,17 +99,11 @@ class RowTile:
     spread: RowSpread  # [j, ...]
     rule: ScoreRule  # of their scores
     inflation: Inflation  # [h, j]
-    slope_radius: ByRow  # of what `key_slopes` multiplies with W_K
 
 
 def swap_rows(numbers: Any) -> Any:
     """Arrays with their first two axes, rows and heads, exchanged."""
     return jax.tree.map(lambda x: x.swapaxes(0, 1), numbers)
-
-
-def row_scale(attention: Attention, length: int, rows: At) -> Scale:
-    """Number by which a layer divides the scores or queries of each row."""
-    return jnp.broadcast_to(score_scale(attention, length, rows), rows.shape)
 
 
 def project_values(
@@ -126,7 +115,7 @@ def project_values(
     h, v = attention.num_heads, attention.value_width
     output = attention.output.reshape(-1, h, v)
     return map_long_axis(
-        lambda part: jnp.einsum("ohv,h...v->h...o", output, part, precision=HIGHEST),
+        lambda part: contract("ohv,h...v->h...o", output, part),
         values,
     )
 
@@ -157,6 +146,7 @@ def prepare_rows(
     by_row, base, output = map_rows(run, chosen, block)
     summary = swap_rows(by_row)
     held = BasePass(
+        layer=layer,
         constants=constants,
         rows=rows,
         inputs=inputs,
@@ -168,8 +158,7 @@ def prepare_rows(
         base=base,
         output=output,
     )
-    radius = base_radius(layer, held, known, row_scale(attention, n, wanted))
-    return LayerBase(**vars(held), radius=radius)
+    return LayerBase(**vars(held), radius=base_radius(held, known))
 
 
 def _summarise(attention: Attention, queries: Queries, at: At, store: KeyStore) -> Any:
@@ -187,12 +176,13 @@ def _summarise(attention: Attention, queries: Queries, at: At, store: KeyStore) 
 
 @jax.jit
 def take_rows(held: LayerBase, slots: Int[Array, "slots"]) -> LayerBase:
-    """`held` with only the rows of the indices `slots`, in that order, and no summary."""
+    """`held` with only the rows of the indices `slots`, in order; no summary, no spread."""
     return dataclasses.replace(
         held,
         position=held.position[slots],
         queries=held.queries[:, slots],
         summary=None,
+        spread=None,
         base=jax.tree.map(lambda x: x[slots], held.base),
         output=held.output[slots],
         radius=dataclasses.replace(
@@ -209,47 +199,37 @@ def pair_size(attention: Attention) -> int:
     return h * (e + attention.value_width)
 
 
-def row_weights(
-    layer: Layer, length: int, at: At, queries: Queries, summary: Any, keys: Keys
-) -> Pairs:
-    """Attention weights of rows in the base pass; zero where keys are hidden."""
-    scores = compute_scores(layer.attention, queries, keys, length, at)
-    seen = visible(layer.attention.sight, at, jnp.arange(length, dtype=at.dtype))
+def row_weights(held: LayerBase, tile: RowTile) -> Pairs:
+    """Attention weights of a tile of rows in the base pass; zero where keys are hidden."""
+    attention, n, summary = held.layer.attention, held.rows.shape[0], tile.summary
+    scores = compute_scores(attention, tile.queries, held.store.keys, n, tile.at)
+    seen = visible(attention.sight, tile.at, jnp.arange(n, dtype=tile.at.dtype))
     # A row that sees nothing has lse = -inf, and -inf less -inf is not a number.
     lse = jnp.where(summary.top_score == -jnp.inf, 0.0, summary.lse)
     return jnp.exp(jnp.where(seen, scores - lse[..., None], -jnp.inf))
 
 
 def key_slopes(
-    attention: Attention,
-    rule: ScoreRule,
-    queries: Queries,
-    slopes: Slopes,
-    radius: ByRow,
+    rule: ScoreRule, queries: Queries, slopes: Slopes, radius: ByRow
 ) -> Float[Array, "heads rows #keys"]:
     """Upper bounds on the norms of scores' slopes in the row that a key is made from."""
-    slopes = rule.key_slopes(queries, slopes)
-    back = jnp.einsum(
-        "hed,hjke->hjkd", attention.key_by_head, slopes, precision=HIGHEST
+    slopes, weight = (
+        rule.in_key(queries[:, :, None], slopes),
+        rule.attention.key_by_head,
     )
-    entries = vector_norms(attention.key_by_head.reshape(attention.num_heads, -1))
-    entries = entries[:, None, None]
+    back = contract("hed,hjke->hjkd", weight, slopes)
+    entries = vector_norms(weight.reshape(len(weight), -1))[:, None, None]
     # A product with W_K loses the digits that cancel among its entries.
-    roundoff = term_roundoff(attention.key_width)
+    roundoff = term_roundoff(weight.shape[1])
     found = vector_norms(back) + roundoff * entries * vector_norms(slopes)
-    # `radius` is that of the slopes (`slope_radius`).
+    # `radius` is that of the slopes in the key.
     return found + (rule.constants.key[:, None] * radius)[..., None]
 
 
-def slope_radius(rule: ScoreRule, radius: RowRadius) -> ByRow:
-    """Radius of the slopes that `key_slopes` multiplies with W_K."""
-    return rule.key_slope_radius(radius.query, radius.slope).T
-
-
 @jax.jit
-def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
+def prepare_spread(held: LayerBase) -> RowSpread:
     """The spread around every row of a base pass that holds all rows."""
-    attention, n = layer.attention, held.rows.shape[0]
+    attention, n = held.layer.attention, held.rows.shape[0]
     keys, values = held.store.keys, held.store.values
 
     def run(block: Any) -> Any:
@@ -258,8 +238,7 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
         key = jnp.arange(n, dtype=at.dtype)
         seen = visible(attention.sight, at, key)
         scores = compute_scores(attention, queries, keys, n, at)
-        scale = row_scale(attention, n, at)
-        rule = rule_at(attention, held.constants, scale)
+        rule = rule_of(held, at)
         slopes = rule.query_slopes(queries, keys)
         top = same_position(key, summary.top_index[..., None], scores.dtype)
 
@@ -267,16 +246,16 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
             seen: Bool[Array, "heads rows keys"], mean: Float[Array, "heads rows d_v"]
         ) -> Spread:
             weights = attention.weighting.weights(scores, seen)
-            return _spread(attention, scale, weights, seen, slopes, values, mean)
+            return _spread(rule, weights, seen, slopes, values, mean)
 
-        known = slope_radius(rule, radius)
-        slope_size = key_slopes(attention, rule, queries, slopes, known)
+        known = rule.in_key(radius.query, radius.slope).T
+        slope_size = key_slopes(rule, queries, slopes, known)
         largest = _largest(jnp.broadcast_to(slope_size, scores.shape), seen)
         return RowSpread(
             over(jnp.broadcast_to(seen, scores.shape), summary.mean),
             over(seen & ~top, summary.rest_mean),
             largest.swapaxes(0, 1),
-            row_norms(layer, held.constants.sections, base),
+            row_norms(held.layer, held.constants.sections, base),
         )
 
     by_row = swap_rows((held.queries, held.summary))
@@ -286,8 +265,7 @@ def prepare_spread(layer: Layer, held: LayerBase) -> RowSpread:
 
 
 def _spread(
-    attention: Attention,
-    scale: Scale,
+    rule: ScoreRule,
     weights: Pairs,
     seen: Bool[Array, "heads rows keys"],
     slopes: Slopes,
@@ -295,18 +273,18 @@ def _spread(
     mean: Float[Array, "heads rows d_v"],
 ) -> Spread:
     """Spread of slopes and values around their means over the keys `seen`."""
+    attention = rule.attention
     slopes = jnp.broadcast_to(slopes, (*weights.shape, slopes.shape[-1]))
-    slope_mean = jnp.einsum("hjk,hjke->hje", weights, slopes, precision=HIGHEST)
+    slope_mean = contract("hjk,hjke->hje", weights, slopes)
     centred = slopes - slope_mean[:, :, None]
     apart = values[:, None] - mean[:, :, None]
     apart = weights[..., None] * apart
-    covariance = jnp.einsum("hjkv,hjke->hjve", apart, centred, precision=HIGHEST)
+    covariance = contract("hjkv,hjke->hjve", apart, centred)
     # O_h C W_Q, from the query's input to value space.
     shown = project_values(attention, covariance.swapaxes(-1, -2))
-    through = jnp.einsum("hjeo,hed->hjod", shown, attention.query, precision=HIGHEST)
-    norms = spectral_norms(through)
+    through = contract("hjeo,hed->hjod", shown, attention.query)
     # Where the query is not scaled the slope is.
-    norms = over_query_scale(attention, norms, scale)
+    norms = spectral_norms(through) / rule.query_scale
     # Distances are taken in value space, where heads are compared.
     shown = project_values(attention, values)[:, None]
     spread = (

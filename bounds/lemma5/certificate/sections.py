@@ -13,10 +13,10 @@ maps with activations in between, whose constants are read off its affine form.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -25,6 +25,7 @@ from bounds.lemma5.certificate.norm_gain import vector_norms
 from bounds.lemma5.certificate.order import bounded, times
 from bounds.lemma5.certificate.scores import score_rule
 from bounds.lemma5.constants.row_form import Form, form_of, gains_of
+from bounds.numbers.norms import contract
 from bounds.numbers.spectral import Enclosure, frobenius_upper, norm_upper
 from jax_models.errors import InputError
 from jax_models.model.layer import Layer
@@ -33,8 +34,6 @@ from jax_models.model.rows import Activation, Affine, Norm, Program, Step, Sum
 
 ByHead: TypeAlias = Float[Array, "heads"]
 Numbers: TypeAlias = Float[Array, "..."]
-
-HIGHEST = jax.lax.Precision.HIGHEST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,13 +156,11 @@ def _unknown(why: str) -> InputError:
     )
 
 
-def leading(found: Sequence[Section]) -> int:
-    """Number of sections at the start that consist of sums only."""
-    sums = [
-        all(isinstance(step.operation, Sum) for step in section.program.steps)
-        for section in found
-    ]
-    return (*sums, False).index(False)
+def without_sums(layer: Layer) -> tuple[Section, ...]:
+    """Sections of a layer but for those at the start that consist of sums only."""
+    steps = lambda section: section.program.steps
+    sums = lambda section: all(isinstance(x.operation, Sum) for x in steps(section))
+    return tuple(itertools.dropwhile(sums, sections(layer)))
 
 
 @pytree
@@ -218,7 +215,8 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
         # Over all heads together the Frobenius norms of their blocks add in squares.
         flow = {k: vector_norms(x[None]) if x.ndim else x for k, x in flow.items()}
         for k, x in reads.items():
-            flow[k] = flow.get(k, 0.0) + bounded((leaves * together(x)).sum())
+            whole = x if x.ndim == 1 else vector_norms(x)  # over all heads
+            flow[k] = flow.get(k, 0.0) + bounded((leaves * whole).sum())
         return SectionConstants(gather(gains), reads, leaves, flow)
 
     return {x.name: of_section(x) for x in sections(layer) if x.norm is None}
@@ -226,11 +224,6 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
 
 def _row_norms(matrix: Float[np.ndarray, "rows columns"]) -> Float[Array, "rows"]:
     return vector_norms(jnp.asarray(matrix, jnp.float64))
-
-
-def together(reads: Float[Array, "d_ff *heads"]) -> Float[Array, "d_ff"]:
-    """Norm of each neuron's row, over all heads if there is an axis of heads."""
-    return reads if reads.ndim == 1 else vector_norms(reads)
 
 
 def entering(
@@ -249,7 +242,7 @@ def carried_on(gains: dict[str, Array], balls: Mapping[str, Array]) -> Numbers:
         entries = gain.ndim == 1 + heads
         if heads:
             terms = "fh,h...->...f" if entries else "h,h...->..."
-            return jnp.einsum(terms, gain, ball, precision=HIGHEST)
+            return contract(terms, gain, ball)
         return gain * ball[..., None] if entries else times(gain, ball)
 
     terms = [term(gain, balls[name], name == "heads") for name, gain in gains.items()]
@@ -285,24 +278,20 @@ def layer_constants(layer: Layer) -> CertificateConstants:
         output = np.asarray(attention.output, np.float64).reshape(shape).swapaxes(0, 1)
         # A product of two weights is no float matrix, so its rounding is enclosed too.
         values = [Enclosure(o) @ v for o, v in zip(output, values, strict=True)]
-        outputs = _entries(output)
+        outputs = _each(frobenius_upper, output)
     numbers = {
-        "query": _norms(attention.query),
-        "key": _norms(attention.key_by_head),
+        "query": _each(norm_upper, attention.query),
+        "key": _each(norm_upper, attention.key_by_head),
         "value": np.asarray([x.norm_upper() for x in values]),
         **score_rule(attention.scoring).read_constants(attention.scoring, len(values)),
-        "query_entries": _entries(attention.query),
-        "key_entries": _entries(attention.key_by_head),
-        "value_entries": _entries(attention.value_by_head),
+        "query_entries": _each(frobenius_upper, attention.query),
+        "key_entries": _each(frobenius_upper, attention.key_by_head),
+        "value_entries": _each(frobenius_upper, attention.value_by_head),
         "output_entries": outputs,
     }
     arrays = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
     return CertificateConstants(**arrays, sections=section_constants(layer))
 
 
-def _entries(matrices: Any) -> Float[np.ndarray, "heads"]:
-    return np.asarray([frobenius_upper(np.asarray(m, np.float64)) for m in matrices])
-
-
-def _norms(matrices: Float[Array, "heads d_k width"]) -> Float[np.ndarray, "heads"]:
-    return np.asarray([norm_upper(np.asarray(m, np.float64)) for m in matrices])
+def _each(bound: Callable[[Any], float], matrices: Any) -> Float[np.ndarray, "heads"]:
+    return np.asarray([bound(np.asarray(m, np.float64)) for m in matrices])

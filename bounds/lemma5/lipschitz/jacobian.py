@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bounds.influence.targets.change import read_target
-from bounds.numbers.norms import scaled_norm
+from bounds.numbers.norms import contract, scaled_norm
 from jax_models import Transformer
 from jax_models.run.differentiable import forward_embeddings
 
@@ -105,10 +105,9 @@ def _sketched_norms(
     blocks = jax.lax.map(
         lambda direction: pull(direction)[0], directions, batch_size=PASSES_AT_ONCE
     )  # [k, n, d]
-    highest = jax.lax.Precision.HIGHEST
     return power_iteration(
-        lambda v: jnp.einsum("knd,nd->nk", blocks, v, precision=highest),
-        lambda u: jnp.einsum("knd,nk->nd", blocks, u, precision=highest),
+        lambda v: contract("knd,nd->nk", blocks, v),
+        lambda u: contract("knd,nk->nd", blocks, u),
         start,
         ITERATIONS,
     )

@@ -9,19 +9,19 @@ divided.
 import abc
 import dataclasses
 import functools
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from bounds.lemma5.certificate.norm_gain import (
     distances,
     farthest_from_mean,
     vector_norms,
 )
-from bounds.lemma5.certificate.order import bounded, least, resting_on
+from bounds.lemma5.certificate.order import least
+from bounds.numbers.norms import contract
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from bounds.numbers.spectral import frobenius_upper
 from jax_models import InputError
@@ -29,8 +29,9 @@ from jax_models.model.attending import project
 from jax_models.model.attention import Attention
 from jax_models.model.pytree import pytree
 from jax_models.model.scores import AdditiveScore, DotProductScore, Score
+from jax_models.weighting.base import same_position
 
-__all__ = ["AdditiveRule", "DotProductRule", "KeysAtCentres", "ScoreRule", "score_rule"]
+__all__ = ["AdditiveRule", "DotProductRule", "ScoreRule", "score_rule"]
 
 Queries: TypeAlias = Float[Array, "heads rows d_k"]
 Keys: TypeAlias = Float[Array, "heads keys d_k"]
@@ -40,7 +41,7 @@ ByRow: TypeAlias = Float[Array, "heads #rows"]
 ByColumn: TypeAlias = Float[Array, "heads #rows #columns"]
 ByKey: TypeAlias = Float[Array, "heads columns #keys"]
 Slopes: TypeAlias = Float[Array, "heads #rows #keys d_k"]
-RowsByHead: TypeAlias = Float[Array, "rows heads"]
+Numbers: TypeAlias = Float[Array, "..."]
 Scalar: TypeAlias = Float[Array, ""]
 Constants: TypeAlias = dict[str, Float[np.ndarray, "heads"]]
 
@@ -53,33 +54,21 @@ class Inflation:
     value: ByRow  # of the distance of a value from a mean of values, in value space
     slope: ByRow  # of the distance of a slope from a mean of slopes
     query: ByRow  # of the query
-    steep: ByRow  # of the slope of a score in the query
-    argument: ByRow  # of query and key together
-
-
-@dataclasses.dataclass(frozen=True)
-class KeysAtCentres:
-    """Keys moved by their rows' centres, and one row's weights, for each substitution."""
-
-    key: Float[Array, "heads d_k width"]  # what makes keys of rows
-    before: Keys
-    centre: Float[Array, "tokens width substitutions"]  # changes of the rows
-    centre_size: Float[Array, "substitutions keys"]
-    weights: Float[Array, "heads substitutions keys"]  # of all but the row's own
-    # Mean change of the rows, so weighted.
-    mean_move: Float[Array, "heads substitutions width"]
-    own: Bool[Array, "substitutions keys"]  # which key is the substituted one
-    position: Int[Array, "substitutions"]  # its place
-    own_move: Float[Array, "substitutions width"]  # its row's change
+    key_slope: ByRow  # of the slope of a score in the key
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoreRule(abc.ABC):
     """Bounds on one kind of score that the perturbation lemma (`mean_deviation`) needs."""
 
-    score: Any
+    attention: Attention
     constants: Any  # the layer's `CertificateConstants`
     scale: Scale  # score scales of the rows
+
+    @property
+    def query_scale(self) -> Scale | float:
+        """The score scale where it divides queries; 1 where it divides scores."""
+        return self.scale if self.attention.scoring.bilinear else 1.0
 
     @staticmethod
     @abc.abstractmethod
@@ -87,28 +76,24 @@ class ScoreRule(abc.ABC):
         """The fields `score`, `score_range`, `curvature` of `CertificateConstants`."""
 
     @abc.abstractmethod
-    def largest_score(self, queries: Queries, keys: Keys) -> Scalar:
-        """Upper bound on every |score|."""
+    def score_size(self, queries: Queries, keys: Keys) -> ByRow:
+        """Upper bound on the |score|s of a row."""
 
     # An error that all scores of a row share moves no weight. `query` and `key` are the
     # radii of the queries and of any key.
     @abc.abstractmethod
     def radii(
         self, queries: Queries, query: ByRow, keys: Keys, key: ByHead
-    ) -> tuple[ByRow, ByRow, ByRow]:
-        """Radii of a row's scores and their slopes in the query; upper bounds on |score|."""
+    ) -> tuple[ByRow, ByRow]:
+        """Radii of a row's scores, and of their slopes in the query."""
 
     @abc.abstractmethod
     def query_slopes(self, queries: Queries, keys: Keys) -> Slopes:
         """Derivatives of the scores in the query, which are called slopes."""
 
     @abc.abstractmethod
-    def key_slopes(self, queries: Queries, slopes: Slopes) -> Slopes:
-        """Slopes of the scores in the key, from those in the query."""
-
-    @abc.abstractmethod
-    def key_slope_radius(self, query: RowsByHead, slope: RowsByHead) -> RowsByHead:
-        """Radius of `key_slopes`, from radii of the query and of the slopes in it."""
+    def in_key(self, query: Numbers, slope: Numbers) -> Numbers:
+        """Slope of a score in the key, from the query and the slope in it; or its radius."""
 
     @abc.abstractmethod
     def query_slope_size(self, key_size: ByHead) -> ByRow:
@@ -129,22 +114,29 @@ class ScoreRule(abc.ABC):
     ) -> tuple[ByColumn, ByColumn]:
         """Second-order growth of slopes in the keys' rows, and of scores, in a change."""
 
-    # The distances of the slopes in the query from their mean, the slopes in the key,
-    # and upper bounds on the slopes in the query and in the key.
+    # The distances of the slopes in the query from their mean, the slopes, and upper
+    # bounds on them. `moved` are the changes of the
+    # rows that keys are made of (`MovedRows`); `weights` are those of all columns but
+    # the substituted one, `mean_move` is the rows' mean change, so weighted.
     @abc.abstractmethod
     def moved_slopes(
-        self, queries: Queries, moved: KeysAtCentres
-    ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
+        self,
+        queries: Queries,
+        keys: Keys,
+        moved: Any,
+        weights: Float[Array, "heads substitutions keys"],
+        mean_move: Float[Array, "heads substitutions width"],
+    ) -> tuple[ByKey, Slopes, ByKey]:
         """Slopes of the scores at the moved keys: distances from the mean, values, bounds."""
 
     # A query that moves by dq and a key that moves by dk change a dot product by dq.k +
     # q.dk + dq.dk, an additive score by at most (curvature) (|dq| + |dk|) times the
     # error of the argument of tanh, as that is the error of the slope on the way.
-    # `query_size` is |dq|, of dot products over the scale, `key` the keys' radius,
-    # `moved` |dk|.
+    # `query_size` is |dq|, of dot products over the scale, `moved` |dk|; `query` and
+    # `key` are the radii of the base's.
     @abc.abstractmethod
     def base_error(
-        self, query_size: ByColumn, inflation: Inflation, key: ByHead, moved: ByColumn
+        self, query_size: ByColumn, query: ByRow, key: ByHead, moved: ByColumn
     ) -> ByColumn:
         """Upper bound on the error of a score's change that the computed base causes."""
 
@@ -174,19 +166,6 @@ def score_rule(score: Score) -> type[ScoreRule]:
     )
 
 
-def rule_at(attention: Attention, constants: Any, scale: Scale) -> ScoreRule:
-    """Rule of a layer's scores in rows of the score scales `scale`."""
-    return score_rule(attention.scoring)(attention.scoring, constants, scale)
-
-
-def over_query_scale(
-    attention: Attention, numbers: Float[Array, "..."], scale: Float[Array, "..."]
-) -> Float[Array, "..."]:
-    """`numbers` divided by the score scale where it divides queries, else unchanged."""
-    return numbers / scale if attention.scoring.bilinear else numbers
-
-
-HIGHEST = jax.lax.Precision.HIGHEST
 # max |tanh''| = 4 / (3 sqrt 3) = 0.7698003...
 _TANH_CURVATURE = 0.76980036
 
@@ -204,18 +183,14 @@ class AdditiveRule(ScoreRule):
             "curvature": np.abs(vector).max(axis=1) * _TANH_CURVATURE,
         }
 
-    def largest_score(self, queries: Queries, keys: Keys) -> Scalar:
-        """|w|_1 over the scale; +inf where a query or key is not finite."""
-        # tanh of an infinite argument is finite, so an overflow would not show in the
-        # bound.
-        sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
-        bound = 0.5 * self.constants.score_range.max() / self.scale.min()
-        return resting_on(bound, *(x.max() for x in sizes))
+    def score_size(self, queries: Queries, keys: Keys) -> ByRow:
+        """|w|_1 over the scale."""
+        return 0.5 * self.constants.score_range[:, None] / self.scale
 
     def radii(
         self, queries: Queries, query: ByRow, keys: Keys, key: ByHead
-    ) -> tuple[ByRow, ByRow, ByRow]:
-        """Radii of scores and their slopes in the query; |w|_1 / scale bounds scores."""
+    ) -> tuple[ByRow, ByRow]:
+        """Radii of scores and their slopes in the query."""
         key_size = vector_norms(keys).max(axis=1)[:, None]
         query_size, key = vector_norms(queries), key[:, None]
         roundoff = gamma_upper(queries.shape[-1] + SCALAR_STEPS)
@@ -227,23 +202,19 @@ class AdditiveRule(ScoreRule):
         score = least(steepest * argument, most) + roundoff * most
         slope = least(constants.curvature[:, None] * argument, 2 * steepest)
         slope += roundoff * steepest
-        return score / scale, slope / scale, 0.5 * most / scale
+        return score / scale, slope / scale
 
     def query_slopes(self, queries: Queries, keys: Keys) -> Slopes:
         """Slopes w (1 - tanh^2) in the query, over the scale."""
         return self._slopes(queries[:, :, None] + keys[:, None])
 
     def _slopes(self, arguments: Slopes) -> Slopes:
-        hidden = jnp.tanh(arguments)
-        slopes = (1 - hidden * hidden) * self.score.vector[:, None, None]
+        hidden, score = jnp.tanh(arguments), cast(AdditiveScore, self.attention.scoring)
+        slopes = (1 - hidden * hidden) * score.vector[:, None, None]
         return slopes / self.scale[:, None, None]
 
-    def key_slopes(self, queries: Queries, slopes: Slopes) -> Slopes:
-        """Slopes in the key, which equal the slopes in the query."""
-        return slopes
-
-    def key_slope_radius(self, query: RowsByHead, slope: RowsByHead) -> RowsByHead:
-        """Radius of the slopes in the key, which is that of the slopes in the query."""
+    def in_key(self, query: Numbers, slope: Numbers) -> Numbers:
+        """The slope in the query, which equals the slope in the key."""
         return slope
 
     def query_slope_size(self, key_size: ByHead) -> ByRow:
@@ -268,26 +239,22 @@ class AdditiveRule(ScoreRule):
         return second, curvature * query_size**2
 
     def moved_slopes(
-        self, queries: Queries, moved: KeysAtCentres
-    ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
+        self, queries: Queries, keys: Keys, moved: Any, weights: Any, mean_move: Any
+    ) -> tuple[ByKey, Slopes, ByKey]:
         """Slopes w (1 - tanh^2) at the moved keys, each formed for its row."""
-        keys = moved.before[:, None] + jnp.einsum(
-            "hed,kdp->hpke", moved.key, moved.centre, precision=HIGHEST
-        )
-        slopes = self._slopes(queries[:, :, None] + keys)
-        slope_mean = jnp.einsum(
-            "hpk,hpke->hpe", moved.weights, slopes, precision=HIGHEST
-        )
+        change = contract("hed,kdp->hpke", self.attention.key_by_head, moved.centre)
+        slopes = self._slopes(queries[:, :, None] + (keys[:, None] + change))
+        slope_mean = contract("hpk,hpke->hpe", weights, slopes)
         steepness = distances(slopes, slope_mean[:, :, None])
         size = self.constants.score[:, None, None] / self.scale[:, None]
-        return steepness, slopes, size, size
+        return steepness, slopes, size
 
     def base_error(
-        self, query_size: ByColumn, inflation: Inflation, key: ByHead, moved: ByColumn
+        self, query_size: ByColumn, query: ByRow, key: ByHead, moved: ByColumn
     ) -> ByColumn:
         """(|dq| + |dk|) over the scale, times the slope's error during the change."""
         steps = (query_size + moved) / self.scale[:, None]
-        bent = self.constants.curvature[:, None] * inflation.argument
+        bent = self.constants.curvature[:, None] * (query + key[:, None])
         return least(bent, 2 * self.constants.score[:, None])[..., None] * steps
 
     def own_error(
@@ -318,35 +285,28 @@ class DotProductRule(ScoreRule):
         none = np.zeros(num_heads)
         return {"score": none, "score_range": none + np.inf, "curvature": none}
 
-    def largest_score(self, queries: Queries, keys: Keys) -> Scalar:
-        """Largest |q| |k|."""
-        sizes = [vector_norms(x).max(axis=-1) for x in (queries, keys)]
-        return bounded((sizes[0] * sizes[1]).max())
+    def score_size(self, queries: Queries, keys: Keys) -> ByRow:
+        """|q| times the largest |k|."""
+        return vector_norms(queries) * vector_norms(keys).max(axis=1)[:, None]
 
     def radii(
         self, queries: Queries, query: ByRow, keys: Keys, key: ByHead
-    ) -> tuple[ByRow, ByRow, ByRow]:
-        """Radii of scores and of their slopes in the query; the bounds |q| |k| on scores."""
-        key_size = vector_norms(keys).max(axis=1)[:, None]
+    ) -> tuple[ByRow, ByRow]:
+        """Radii of scores and of their slopes in the query."""
         query_size, key = vector_norms(queries), key[:, None]
-        largest = query_size * key_size
-        within = gamma_upper(queries.shape[-1]) * largest
+        within = gamma_upper(queries.shape[-1]) * self.score_size(queries, keys)
         # An error of the query moves all scores alike but for the keys' distances from
         # a point.
         spread = farthest_from_mean(keys)[:, None]
         score = query_size * key + (spread + key) * query + within
-        return score, jnp.broadcast_to(key, score.shape), largest
+        return score, jnp.broadcast_to(key, score.shape)
 
     def query_slopes(self, queries: Queries, keys: Keys) -> Slopes:
         """Slopes in the query: the keys."""
         return keys[:, None]
 
-    def key_slopes(self, queries: Queries, slopes: Slopes) -> Slopes:
-        """Slopes in the key: the queries."""
-        return queries[:, :, None]
-
-    def key_slope_radius(self, query: RowsByHead, slope: RowsByHead) -> RowsByHead:
-        """Radius of the slopes in the key, which is that of the query."""
+    def in_key(self, query: Numbers, slope: Numbers) -> Numbers:
+        """The query, which is the slope in the key."""
         return query
 
     def query_slope_size(self, key_size: ByHead) -> ByRow:
@@ -369,30 +329,28 @@ class DotProductRule(ScoreRule):
         return second, jnp.zeros_like(query_size)
 
     def moved_slopes(
-        self, queries: Queries, moved: KeysAtCentres
-    ) -> tuple[ByKey, Slopes, ByKey, ByKey]:
+        self, queries: Queries, keys: Keys, moved: Any, weights: Any, mean_move: Any
+    ) -> tuple[ByKey, Slopes, ByKey]:
         """Slopes at the moved keys, upper bounds on them; not all moved keys are formed."""
-        keys, weights = moved.before, moved.weights
-        slope_mean = jnp.einsum("hpk,hke->hpe", weights, keys, precision=HIGHEST)
-        slope_mean += jnp.einsum(
-            "hed,hpd->hpe", moved.key, moved.mean_move, precision=HIGHEST
-        )
+        by_head, position = self.attention.key_by_head, moved.position
+        slope_mean = contract("hpk,hke->hpe", weights, keys)
+        slope_mean += contract("hed,hpd->hpe", by_head, mean_move)
         # |k + dk - mean| <= |k - mean| + |W_K| |dx|; the substituted key alone, which
         # may move far, is formed.
-        moves = self.constants.key[:, None, None] * moved.centre_size
+        moves = self.constants.key[:, None, None] * vector_norms(moved.centre, 1).T
         steepness = distances(keys[:, None], slope_mean[:, :, None]) + moves
-        own_key = keys[:, moved.position] + project(moved.key, None, moved.own_move)
+        own_key = keys[:, position] + project(by_head, None, moved.take(position)[0])
         own_steepness = distances(own_key, slope_mean)[..., None]
-        steepness = jnp.where(moved.own, own_steepness, steepness)
-        slope_size = vector_norms(keys)[:, None] + moves
-        query_size = vector_norms(queries)[..., None]
-        return steepness, queries[:, :, None], slope_size, query_size
+        every = jnp.arange(keys.shape[1], dtype=position.dtype)
+        own = same_position(every, position[:, None], keys.dtype)
+        steepness = jnp.where(own, own_steepness, steepness)
+        return steepness, queries[:, :, None], vector_norms(keys)[:, None] + moves
 
     def base_error(
-        self, query_size: ByColumn, inflation: Inflation, key: ByHead, moved: ByColumn
+        self, query_size: ByColumn, query: ByRow, key: ByHead, moved: ByColumn
     ) -> ByColumn:
         """|dq| times the key's radius, plus |dk| times the query's radius."""
-        return query_size * key[:, None, None] + inflation.query[..., None] * moved
+        return query_size * key[:, None, None] + query[..., None] * moved
 
     def own_error(
         self, query_size: ByColumn, keys: ByColumn, error: ByColumn

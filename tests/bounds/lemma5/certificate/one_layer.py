@@ -9,9 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.lemma5.certificate import base_pass, one_row
+from bounds.lemma5.certificate.base_radius import rule_of
 from bounds.lemma5.certificate.mean_deviation import Roundoff
 from bounds.lemma5.certificate.pointwise import MovedRows
-from bounds.lemma5.certificate.row_base import prepare_rows, prepare_spread, take_rows
+from bounds.lemma5.certificate.row_base import (
+    RowTile,
+    prepare_rows,
+    prepare_spread,
+    take_rows,
+)
 from bounds.lemma5.certificate.sections import layer_constants
 from jax_models.model.transformer import apply_layer
 from tests.architecture import small_model
@@ -40,6 +46,7 @@ def draw_tokens(n, vocab_size=3, seed=0):
 
 
 N, D, POSITIONS = 7, 4, (0, 2, 5, 6)
+EVERY = jnp.arange(N, dtype=jnp.int32)
 NO_ROUNDING = Roundoff(jnp.asarray(0.0), jnp.asarray(0.0))
 
 
@@ -61,6 +68,20 @@ def draw_moves(size, seed=0):
     return rows, centre, radius
 
 
+def prepared(layer, rows, known=0.0, wanted=EVERY, constants=None):
+    """Base pass of some rows of a layer; `known` are the radii of the input rows."""
+    constants = constants or layer_constants(layer)
+    given = jnp.asarray(rows), jnp.zeros(N) + known
+    held = prepare_rows(layer, constants, *given, wanted)
+    return dataclasses.replace(held, roundoff=NO_ROUNDING)
+
+
+def one_tile(held, inflation):
+    """All rows of a base pass as one tile."""
+    given = held.queries, held.summary, prepare_spread(held), rule_of(held, EVERY)
+    return RowTile(EVERY, *given, inflation)
+
+
 def retraced(compiled) -> Any:
     """The same function without its compiled programs."""
     function = inspect.unwrap(compiled)
@@ -73,27 +94,16 @@ class Bounded:
     def __init__(self, layer, rows, centre, radius, fresh=False, known=0.0, without=()):
         position = jnp.asarray(POSITIONS, jnp.int32)
         moved = MovedRows(position, jnp.asarray(centre), jnp.asarray(radius))
-        every = jnp.arange(N, dtype=jnp.int32)
-        held = prepare_rows(
-            layer,
-            layer_constants(layer),
-            jnp.asarray(rows),
-            jnp.zeros(N) + known,
-            every,
-        )
+        held = prepared(layer, rows, known)
         held = dataclasses.replace(held, radius=forget(held.radius, without))
+        held = dataclasses.replace(held, spread=prepare_spread(held))
         many, single = base_pass.move_all_rows, one_row.move_one_row
         if fresh:  # traced anew, so that what a test has replaced is used
             many, single = (retraced(f) for f in (many, single))
-        found = many(layer, held, prepare_spread(layer, held), moved, NO_ROUNDING)
+        found = many(held, moved)
         self.many = np.asarray(found.centre), np.asarray(found.radius)
         one = [
-            single(
-                layer,
-                take_rows(held, jnp.full(len(POSITIONS), j, jnp.int32)),
-                moved,
-                NO_ROUNDING,
-            )
+            single(take_rows(held, jnp.full(len(POSITIONS), j, jnp.int32)), moved)
             for j in range(N)
         ]
         self.one = np.stack([c.T for c, _ in one]), np.stack([r for _, r in one])

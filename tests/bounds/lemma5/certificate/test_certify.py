@@ -51,25 +51,24 @@ def test_one_layer_is_exact():
     assert (found.kind, exact.kind) == ("certified", "exact")
 
 
+def assert_close(model, tokens, most, **options):
+    """Certificates are at least the influences of fifty digits, at most a multiple."""
+    digits = reference.multiprecision(50)
+    exact = reference.influence(*written(model), tokens, arithmetic=digits, **options)
+    found = certify_influence(model, tokens, **options).upper
+    asked = ~np.isnan(exact)
+    assert (found[asked] >= exact[asked]).all()
+    assert (found[asked] <= exact[asked] * most).all()
+
+
 @pytest.mark.parametrize(
     "layer_norm", ["none", pytest.param("pre", marks=pytest.mark.slow)]
 )
 def test_two_layers_are_exact_and_hold_fifty_digit_influences(layer_norm):
     model = build({"num_layers": 2, "layer_norm": layer_norm, "final_norm": True})
     tokens = draw_tokens(5)
-    config, tensors = written(model)
-    exact = reference.influence(
-        config,
-        tensors,
-        tokens,
-        include_query=True,
-        arithmetic=reference.multiprecision(50),
-    )
-    found = certify_influence(model, tokens, include_query=True)
-    asked = ~np.isnan(exact)
-    assert (found.upper[asked] >= exact[asked]).all()
     # What the base pass may be off by grows with every layer.
-    assert (found.upper[asked] <= exact[asked] * (1 + 5e-9)).all()
+    assert_close(model, tokens, 1 + 5e-9, include_query=True)
 
 
 @pytest.mark.slow
@@ -146,21 +145,7 @@ def cancelling_heads(size):
 @pytest.mark.parametrize("size", [1.0, 1e6])
 def test_terms_that_cancel_are_followed(size):
     """The influence is 2^-40 of what each head contributes, and still held closely."""
-    model, tokens = cancelling_heads(size), draw_tokens(6)
-    config, tensors = written(model)
-    exact = reference.influence(
-        config, tensors, tokens, arithmetic=reference.multiprecision(50)
-    )
-    found = certify_influence(model, tokens).upper
-    asked = ~np.isnan(exact)
-    assert (found[asked] >= exact[asked]).all()
-    assert (found[asked] <= exact[asked] * 4).all()
-
-
-def test_hard_weightings_are_refused():
-    model = build({"num_layers": 2, "weighting": ["softmax", "average_hard"]})
-    with pytest.raises(jm.InputError, match="layer 1 has the weighting average_hard"):
-        certify_influence(model, draw_tokens(4))
+    assert_close(cancelling_heads(size), draw_tokens(6), 4)
 
 
 def test_a_layer_norm_without_epsilon_is_refused_where_a_radius_meets_it():
@@ -179,14 +164,16 @@ def test_a_layer_norm_without_epsilon_is_refused_where_a_radius_meets_it():
 
 def test_a_bad_question_is_refused_with_its_reason():
     model, tokens = build({"num_classes": None}), draw_tokens(4)
-    with pytest.raises(jm.InputError, match="method = 'exact'"):
-        certify_influence(model, tokens, method="exact")
-    with pytest.raises(jm.InputError, match="no read-out"):
-        certify_influence(model, tokens, target="logits")
-    with pytest.raises(jm.InputError, match="out of range"):
-        certify_influence(model, tokens, query=4)
-    with pytest.raises(jm.InputError, match="expected a Transformer"):
-        certify_influence(lambda tokens: tokens, tokens)
+    hard = build({"num_layers": 2, "weighting": ["softmax", "average_hard"]})
+    for asked, options, message in (
+        (model, {"method": "exact"}, "method = 'exact'"),
+        (model, {"target": "logits"}, "no read-out"),
+        (model, {"query": 4}, "out of range"),
+        (lambda tokens: tokens, {}, "expected a Transformer"),
+        (hard, {}, "layer 1 has the weighting average_hard"),
+    ):
+        with pytest.raises(jm.InputError, match=message):
+            certify_influence(asked, tokens, **options)
     with jax.enable_x64(False), pytest.raises(jm.InputError, match="float64"):
         certify_influence(model, tokens)
 

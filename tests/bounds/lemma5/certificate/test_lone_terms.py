@@ -27,24 +27,16 @@ from bounds.lemma5.certificate.pointwise import (
     carry_radius,
     row_norms,
 )
-from bounds.lemma5.certificate.row_base import (
-    RowTile,
-    prepare_rows,
-    prepare_spread,
-    row_scale,
-    take_rows,
-)
+from bounds.lemma5.certificate.row_base import prepare_spread, take_rows
 from bounds.lemma5.certificate.scores import (
     AdditiveRule,
     DotProductRule,
     Inflation,
-    KeysAtCentres,
-    rule_at,
 )
 from bounds.lemma5.certificate.sections import entering, layer_constants, sections
 from jax_models.model.scores import AdditiveScore
 from tests.bounds.lemma5.certificate.one_layer import (
-    NO_ROUNDING,
+    EVERY,
     POSITIONS,
     Bounded,
     D,
@@ -52,15 +44,16 @@ from tests.bounds.lemma5.certificate.one_layer import (
     bare,
     draw_layer,
     hand_made,
+    one_tile,
     output,
     output_change,
     post,
+    prepared,
 )
 
-EVERY = jnp.arange(N, dtype=jnp.int32)
 NOTHING = jnp.zeros(1)
 STILL = jnp.zeros((1, N))
-EXACT = Inflation(*[STILL] * 6)
+EXACT = Inflation(*[STILL] * 5)
 ROW = np.array([3.0, -1.0, 0.0, -2.0])
 
 
@@ -121,20 +114,12 @@ def test_a_neuron_that_rounding_may_have_switched_on_carries_the_radius():
 
 def test_slopes_in_a_query_grow_with_the_keys_that_move():
     key, move = jnp.full((1, 1, 1), 2.0), jnp.full((1, 1, 1), 10.0)
-    keys = KeysAtCentres(
-        key,
-        jnp.ones((1, 1, 1)),
-        move,
-        move[0],
-        jnp.ones((1, 1, 1)),
-        move,
-        jnp.zeros((1, 1), bool),
-        jnp.zeros(1, jnp.int32),
-        jnp.zeros((1, 1)),
-    )
+    moved = MovedRows(jnp.zeros(1, jnp.int32), move, move[0])
     constants: Any = SimpleNamespace(key=jnp.asarray([2.0]))
-    rule = DotProductRule(None, constants, NOTHING)
-    found = rule.moved_slopes(jnp.ones((1, 1, 1)), keys)
+    attention: Any = SimpleNamespace(key_by_head=key)
+    one = jnp.ones((1, 1, 1))
+    rule = DotProductRule(attention, constants, NOTHING)
+    found = rule.moved_slopes(one, one, moved, one, move)
     assert float(found[2].max()) == 1.0 + 2.0 * 10.0
 
 
@@ -143,9 +128,10 @@ def test_the_largest_additive_score_is_over_the_scale():
     found = AdditiveRule.read_constants(score, 1)
     numbers = SimpleNamespace(**{x: jnp.asarray(y) for x, y in found.items()})
     one = jnp.full((1, 1, 1), 20.0)
-    radii = AdditiveRule(score, numbers, scale).radii(one, NOTHING[None], one, NOTHING)
+    attention: Any = SimpleNamespace(scoring=score)
+    size = AdditiveRule(attention, numbers, scale).score_size(one, one)
     largest = 3.0 * math.tanh(40.0) / 0.1
-    assert largest * (1 - 1e-12) <= float(radii[2].max()) <= 1.01 * largest
+    assert largest * (1 - 1e-12) <= float(size.max()) <= 1.01 * largest
 
 
 def test_a_linear_part_is_kept_up_to_what_the_weights_sum_to():
@@ -178,25 +164,17 @@ def one_head(query, query_bias, key, value) -> Any:
     return dataclasses.replace(layer, attention=attention)
 
 
-def tile(layer, held, inflation):
-    """All rows of a base pass as one tile."""
-    spread, scale = prepare_spread(layer, held), row_scale(layer.attention, N, EVERY)
-    rule = rule_at(layer.attention, held.constants, scale)
-    return RowTile(EVERY, held.queries, held.summary, spread, rule, inflation, STILL)
-
-
 @jax.jit
-def sums_of_others(layer, constants, rows, radius, query_size):
+def sums_of_others(held, radius, query_size):
     """Slack and remainder [j] of the lemma, column 0 apart, radii [n] of the rest."""
-    held = prepare_rows(layer, constants, rows, jnp.zeros(N), EVERY)
-    spread, position = prepare_spread(layer, held), jnp.zeros(1, jnp.int32)
+    held = dataclasses.replace(held, spread=prepare_spread(held))
+    position = jnp.zeros(1, jnp.int32)
     own = OwnMove(position, jnp.zeros((1, D)), NOTHING)
     inner = MovedRows(position, jnp.zeros((N, D, 1)), radius[:, None])
-    seen = tile(layer, held, EXACT)
-    column = see_column(layer, held, seen, own, NO_ROUNDING)
-    others = other_columns(layer, held, spread, inner, NO_ROUNDING)
+    seen = one_tile(held, EXACT)
+    column, others = see_column(held, seen, own), other_columns(held, inner)
     query: Any = SimpleNamespace(size=jnp.full((1, N, 1), query_size))
-    found = other_sums(layer, held, seen, others, column, query)
+    found = other_sums(held, seen, others, column, query)
     return [x[0, :, 0] for x in found[:2]]
 
 
@@ -206,7 +184,7 @@ def test_a_value_at_the_mean_is_off_the_mean_of_the_others():
     rows, radius, size = np.zeros((N, D)), np.zeros(N), 1e-3
     rows[:2, 0], radius[2] = (1.0, -1.0), size
     exact = math.expm1(2.0 * size) / (N - 1) ** 2
-    _, remainder = sums_of_others(layer, layer_constants(layer), rows, radius, 0.0)
+    _, remainder = sums_of_others(prepared(layer, rows), radius, 0.0)
     assert (exact <= remainder[1:]).all()
     assert (remainder[1:] <= 1.1 * exact).all()
 
@@ -224,9 +202,7 @@ def test_what_true_scores_move_a_change_by_is_attained():
         return 2 * (weights[1] - weights[0])
 
     exact = change(-20.0 + off) - change(-20.0)
-    held = prepare_rows(
-        layer, layer_constants(layer), jnp.asarray(rows), jnp.zeros(N), EVERY[:1]
-    )
+    held = prepared(layer, rows, wanted=EVERY[:1])
     inner = MovedRows(EVERY[:1], jnp.asarray(centre), jnp.zeros((N, 1)))
     score = jnp.full((1, 1, N), 0.0).at[..., 0].set(-20.0)
     moved = jnp.zeros((1, 1, N)).at[..., 0].set(move)
@@ -237,14 +213,8 @@ def test_what_true_scores_move_a_change_by_is_attained():
         score=score + moved,
         inflation=dataclasses.replace(EXACT, weight=jnp.full((1, 1), off)),
     )
-    found = heads_rounding(
-        layer,
-        held,
-        inner,
-        row,
-        jnp.zeros((1, 1, layer.attention.value.shape[1])),
-        jnp.zeros(()),
-    )
+    still = jnp.zeros((1, 1, layer.attention.value.shape[1]))
+    found = heads_rounding(held, inner, row, still)
     assert exact * (1 - 1e-9) <= float(found[0, 0]) <= 1.01 * exact
 
 
@@ -254,8 +224,8 @@ def test_keys_that_move_meet_queries_that_moved():
     radius, size = np.zeros(N), 1e-2
     radius[2] = size
     exact = math.expm1(size * size) / (N - 1)
-    rows, constants = np.zeros((N, D)), layer_constants(layer)
-    slack, _ = sums_of_others(layer, constants, rows, radius, size)
+    held = prepared(layer, np.zeros((N, D)))
+    slack, _ = sums_of_others(held, radius, size)
     assert (exact * (1 - 1e-9) <= slack[1:]).all()
     assert (slack[1:] <= 1.1 * exact).all()
 
@@ -263,18 +233,13 @@ def test_keys_that_move_meet_queries_that_moved():
 def test_a_key_change_that_cancels_is_met_by_the_query_with_its_rounding():
     """W_K x = 0 as 1 - 1: rounded by a tenth of its terms, times a query off by 3."""
     layer = one_head(0.0, 1.0, [1.0, -1.0, 0.0, 0.0], 1.0)
-    held = prepare_rows(
-        layer, layer_constants(layer), jnp.zeros((N, D)), jnp.zeros(N), EVERY
-    )
+    held = prepared(layer, np.zeros((N, D)))
     off = dataclasses.replace(EXACT, query=STILL + 3.0)
     centre = jnp.asarray([[1.0, 1.0, 0.0, 0.0]])
-    found = see_column(
-        layer,
-        held,
-        tile(layer, held, off),
-        OwnMove(jnp.asarray([0], jnp.int32), centre, NOTHING),
-        Roundoff(jnp.asarray(0.0), jnp.asarray(0.1)),
-    )
+    own = OwnMove(jnp.asarray([0], jnp.int32), centre, NOTHING)
+    roundoff = Roundoff(jnp.asarray(0.0), jnp.asarray(0.1))
+    held = dataclasses.replace(held, roundoff=roundoff)
+    found = see_column(held, one_tile(held, off), own)
     exact = 3.0 * 0.1 * (1.0 + 1.0)
     assert np.asarray(found.score_error) == pytest.approx(exact, rel=1e-9)
 
@@ -382,15 +347,11 @@ def test_radii_hold_where_a_row_is_smaller_than_it_was(
     radius = np.zeros((N, len(POSITIONS)))
     rows[MOVED], centre[MOVED, :, FIRST] = base, moved - base
     radius[MOVED, FIRST] = SMALL
-    every = jnp.arange(N, dtype=jnp.int32)
-    held = prepare_rows(
-        layer, layer_constants(layer), jnp.asarray(rows), jnp.zeros(N), every
-    )
-    row = take_rows(held, jnp.full(len(POSITIONS), MOVED, jnp.int32))
+    row = take_rows(prepared(layer, rows), jnp.full(len(POSITIONS), MOVED, jnp.int32))
     moves = MovedRows(
         jnp.asarray(POSITIONS, jnp.int32), jnp.asarray(centre), jnp.asarray(radius)
     )
-    found, allowed = move_one_row(layer, row, moves, NO_ROUNDING)
+    found, allowed = move_one_row(row, moves)
     nearest = 0.0
     for error in (*rng.normal(size=(20, D)), ASKEW):
         step = np.zeros((N, D))

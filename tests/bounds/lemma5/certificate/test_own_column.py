@@ -5,18 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bounds.lemma5.certificate.base_radius import rule_of
 from bounds.lemma5.certificate.mean_deviation import inflate
 from bounds.lemma5.certificate.own_column import see_column
 from bounds.lemma5.certificate.pointwise import OwnMove
-from bounds.lemma5.certificate.row_base import (
-    RowTile,
-    prepare_rows,
-    prepare_spread,
-    row_scale,
+from tests.bounds.lemma5.certificate.one_layer import (
+    EVERY,
+    D,
+    N,
+    draw_layer,
+    one_tile,
+    prepared,
 )
-from bounds.lemma5.certificate.scores import rule_at
-from bounds.lemma5.certificate.sections import layer_constants
-from tests.bounds.lemma5.certificate.one_layer import NO_ROUNDING, D, N, draw_layer
 from tests.bounds.lemma5.certificate.plain_lemma import PlainLayer, norm, softmax
 
 ABOVE = ("farthest", "steepest")
@@ -53,17 +53,11 @@ def seen_plainly(plain, rows, centre, j, i, head):
 
 
 @jax.jit
-def see_all(layer, constants, rows, centre):
+def see_all(held, centre):
     """Every column as every row sees it once it has moved."""
-    every = jnp.arange(N, dtype=jnp.int32)
-    held = prepare_rows(layer, constants, rows, jnp.zeros(N), every)
-    by_scale = row_scale(layer.attention, N, every)
-    rule = rule_at(layer.attention, held.constants, by_scale)
-    inflation = inflate(rule, held, held.radius.by_row, NO_ROUNDING.sums)
-    spread, still = prepare_spread(layer, held), jnp.zeros_like(inflation.weight)
-    tile = RowTile(every, held.queries, held.summary, spread, rule, inflation, still)
-    own = OwnMove(every, centre, jnp.zeros(N))
-    return see_column(layer, held, tile, own, NO_ROUNDING)
+    known, own = held.radius.by_row, OwnMove(EVERY, centre, jnp.zeros(N))
+    inflation = inflate(rule_of(held, EVERY), held, known)
+    return see_column(held, one_tile(held, inflation), own)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +69,7 @@ def test_distances_are_from_the_mean_of_the_others(score, scale):
     layer = draw_layer({"mask": "none", "score": score, "combine": "residual"})
     rng = np.random.default_rng(0)
     rows, centre = scale * rng.normal(size=(N, D)), rng.normal(size=(N, D))
-    given = layer, layer_constants(layer), jnp.asarray(rows), jnp.asarray(centre)
-    found = see_all(*given)
+    found = see_all(prepared(layer, rows), jnp.asarray(centre))
     numbers = {x: np.asarray(y) for x, y in vars(found).items() if y is not None}
     plain, tops, closest = PlainLayer(layer, N), 0, dict.fromkeys(ABOVE, np.inf)
     for i, j, head in np.ndindex(N, N, plain.h):
