@@ -4,7 +4,6 @@ Weights are drawn many times for one architecture and length, which share what i
 compiled; architectures and lengths meet in pairs.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -32,41 +31,10 @@ EXHAUSTIVE = 33
 LONGEST = 4096
 
 
-@dataclasses.dataclass(frozen=True)
-class Compared:
-    """The same substitutions by every method.
-
-    A ratio is a bound over the lower end of the enclosure that the exact method gives:
-    the true influence is at least that, so a ratio below 1 would refute the bound.
-    """
-
-    exact: Influence
-    certificates: dict[str, Certificate]
-    chain: Measured
-
-    @property
-    def centred(self) -> Certificate:
-        return self.certificates["centred"]
-
-    def ratio(self, found: Certificate) -> float:
-        """The smallest over all substitutions whose influence is told from zero."""
-        told = self.exact.lower > 0
-        ratios = found.upper[told] / self.exact.lower[told]
-        return float(ratios.min(initial=math.inf))
-
-    def assert_dominated(self) -> None:
-        substituted = ~np.isnan(self.exact.lower)
-        rows = substituted.any(axis=1)
-        for found in self.certificates.values():
-            assert (np.isnan(found.upper) == ~substituted).all()
-            assert (found.upper >= self.exact.lower)[substituted].all(), (
-                found.method,
-                self.ratio(found),
-            )
-            np.testing.assert_array_equal(
-                found.position_upper[rows], np.nanmax(found.upper[rows], axis=1)
-            )
-        self.chain.assert_chain()
+def smallest_ratio(found: Certificate, exact: Influence) -> float:
+    """Smallest certificate over the lower end of an influence that is told from zero."""
+    told = exact.lower > 0
+    return float((found.upper[told] / exact.lower[told]).min(initial=math.inf))
 
 
 def compare(
@@ -75,32 +43,31 @@ def compare(
     seed: int,
     query: int,
     methods: Sequence[CertificateMethod] = ("centred", "base"),
-) -> Compared:
-    """The substitutions of one random input, the query's own token included."""
-    model, tokens = (
-        drawn.model,
-        np.random.default_rng(seed).integers(0, VOCABULARY, length),
-    )
-    question: dict[str, Any] = {
-        "query": query,
-        "target": drawn.target,
-        "include_query": True,
-        "positions": None
-        if length < LONGEST
-        else np.linspace(0, length - 1, 64, dtype=int),
-    }
+) -> tuple[Influence, list[Certificate]]:
+    """Influences and certificates of one random input, the query's token included."""
+    tokens = np.random.default_rng(seed).integers(0, VOCABULARY, length)
+    asked: dict[str, Any] = {"query": query, "target": drawn.target}
+    positions = None
+    if length >= LONGEST:
+        positions = np.linspace(0, length - 1, 64, dtype=int)
+    how = {**asked, "include_query": True, "positions": positions}
     method = "exhaustive" if length <= EXHAUSTIVE else "incremental"
-    exact = compute_influence(model, tokens, method=method, **question)
+    exact = compute_influence(drawn.model, tokens, method=method, **how)
     assert exact.exact
-    certificates: dict[str, Certificate] = {
-        name: certify_influence(model, tokens, method=name, **question)
-        for name in methods
-    }
-    forms = closed_form_bounds(model, length, query=query, target=drawn.target)
-    own = exact.position_lower[query]
-    others = np.nanmax(np.delete(exact.position_lower, query % length))
-    chain = Measured(forms, float(others), float(own), 0.0)
-    return Compared(exact, certificates, chain)
+    substituted = ~np.isnan(exact.lower)
+    rows, found = substituted.any(axis=1), []
+    for name in methods:
+        found.append(certify_influence(drawn.model, tokens, method=name, **how))
+        upper, by_position = found[-1].upper, found[-1].position_upper[rows]
+        assert (np.isnan(upper) == ~substituted).all()
+        # The true influence is at least the lower end of its enclosure.
+        assert (upper >= exact.lower)[substituted].all(), name
+        np.testing.assert_array_equal(by_position, np.nanmax(upper[rows], axis=1))
+    own = float(exact.position_lower[query])
+    others = float(np.nanmax(np.delete(exact.position_lower, query % length)))
+    forms = closed_form_bounds(drawn.model, length, **asked)
+    Measured(forms, others, own, 0.0).assert_chain()
+    return exact, found
 
 
 SCALES = (0.1, 0.3, 1.0, 3.0)
@@ -149,13 +116,13 @@ def assert_all_dominated(case, draws, methods=("centred", "base")):
     closest = math.inf
     for seed in range(draws):
         drawn = draw(seed, **settings, scale=SCALES[seed % len(SCALES)])
-        found = compare(drawn, case["length"], seed, query_of(case), methods)
-        found.assert_dominated()
+        given = drawn, case["length"], seed, query_of(case)
+        exact, (centred, *_) = compare(*given, methods)
         if case["num_layers"] <= 2 and SCALES[seed % len(SCALES)] <= SHARP:
             # Two exact numbers: their distance is the rounding of both.
-            most = found.exact.max_upper * (1 + 1e-6)
-            assert found.centred.max_upper <= most, name(case)
-        closest = min(closest, found.ratio(found.centred))
+            most = exact.max_upper * (1 + 1e-6)
+            assert centred.max_upper <= most, name(case)
+        closest = min(closest, smallest_ratio(centred, exact))
     # A bound that is never met is not worth having.
     if case["num_layers"] <= 2:
         assert closest <= 1 + 1e-8
@@ -191,12 +158,8 @@ def test_a_certificate_that_is_a_little_too_small_is_noticed():
     """Of one layer, where it is exact: by a millionth, or for another position."""
     case = next(x for x in FEW if x["num_layers"] == 1 and x["length"] == 8)
     settings = {key: value for key, value in case.items() if key != "length"}
-    found = compare(draw(0, **settings, scale=1.0), 8, 0, query_of(case))
-    assert set(found.certificates) == {"centred", "base"}
-    found.assert_dominated()
-    for wrong in (
-        found.centred.upper * (1 - 1e-6),
-        np.roll(found.centred.upper, 1, axis=0),
-    ):
-        told = found.exact.lower > 0
-        assert (wrong[told] < found.exact.lower[told]).any()
+    drawn = draw(0, **settings, scale=1.0)
+    exact, (centred, _) = compare(drawn, 8, 0, query_of(case))
+    told = exact.lower > 0
+    for wrong in (centred.upper * (1 - 1e-6), np.roll(centred.upper, 1, axis=0)):
+        assert (wrong[told] < exact.lower[told]).any()

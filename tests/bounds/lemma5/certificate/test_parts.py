@@ -26,11 +26,10 @@ from bounds.lemma5.certificate.norm_gain import (
     step_strays,
 )
 from bounds.lemma5.certificate.pointwise import row_norms
-from bounds.lemma5.certificate.row_base import prepare_rows
 from bounds.lemma5.certificate.sections import layer_constants, section_constants
 from bounds.numbers.norms import spectral_norms
 from jax_models.model.rows import ACTIVATIONS, LayerNorm
-from tests.bounds.lemma5.certificate.one_layer import D, N, build, draw_layer
+from tests.bounds.lemma5.certificate.one_layer import D, N, build, draw_layer, prepared
 from tests.bounds.lemma5.certificate.plain_lemma import softmax
 
 RNG = np.random.default_rng(0)
@@ -115,79 +114,59 @@ def test_the_perturbation_lemma_holds_in_the_worst_corners(linear):
     assert closest < 1.5
 
 
-def test_a_layer_norm_is_within_its_gain_and_variation():
-    d = 6
+def test_a_layer_norm_is_within_its_gain_variation_and_rounding():
+    """Jacobians in a ball, and changes of two rows a base radius apart."""
+    d, steepest, farthest = 6, 0.0, 0.0
     norm = LayerNorm(jnp.asarray(RNG.normal(size=d)), jnp.zeros(d), 1e-3)
-    worst, gains, slope = 0.0, jax.jit(norm_gains), jax.jit(jax.jacobian(norm))
-    ours = jax.jit(norm_jacobian)
+    slope, change = jax.jit(jax.jacobian(norm)), jax.jit(LayerNorm.change)
+    gains, ours = jax.jit(norm_gains), jax.jit(norm_jacobian)
+    rounding = jax.jit(norm_rounding)
     for _ in range(300):
-        row = RNG.normal(size=d) * 10 ** RNG.uniform(-2, 1)
-        moved = RNG.normal(size=d) * 10 ** RNG.uniform(-3, 0)
+        row, moved, step = RNG.normal(size=(3, d))
+        row *= 10 ** RNG.uniform(-2, 1)
+        moved *= 10 ** RNG.uniform(-3, 0.5)
+        step /= np.linalg.norm(step)
         radius, base = 10 ** RNG.uniform(-3, 0, 2)
         gain, bend = gains(norm, row, moved, radius, base)
-        step = RNG.normal(size=d)
-        at = row + moved + step * ((radius + base) / np.linalg.norm(step))
-        jacobian = slope(at)
+        jacobian = slope(row + moved + step * (radius + base))
         size = np.linalg.norm(jacobian, 2)
         assert size <= gain * (1 + 1e-12)
-        worst = max(worst, size / gain)
+        steepest = max(steepest, size / gain)
         here = ours(norm, row)
         np.testing.assert_allclose(here, slope(row), atol=1e-12)
         apart = np.linalg.norm(jacobian - here, 2)
         assert apart <= bend * (1 + 1e-12)
-    assert worst > 0.5
-
-
-def test_a_layer_norm_moves_alike_from_all_rows_within_a_radius():
-    """Changes of two rows a base radius apart, and the bound's closeness to them."""
-    d, worst = 6, 0.0
-    norm = LayerNorm(jnp.ones(d), jnp.zeros(d), 1e-3)
-    change, rounding = jax.jit(LayerNorm.change), jax.jit(norm_rounding)
-    for _ in range(300):
-        row, moved, step = RNG.normal(size=(3, d))
-        row, moved = row - row.mean(), moved - moved.mean()
-        moved *= 10 ** RNG.uniform(-3, 1)
-        base = 10 ** RNG.uniform(-3, 0)
-        true = row + step * (base / np.linalg.norm(step))
-        here, there = (change(norm, x, moved) for x in (row, true))
         bound = rounding(norm, row, moved, base)
-        apart = np.linalg.norm(here - there)
-        assert apart <= bound
-        worst = max(worst, apart / bound)
-    assert worst > 0.2
+        near, far = (change(norm, x, moved) for x in (row, row + step * base))
+        assert np.linalg.norm(far - near) <= bound
+        farthest = max(farthest, np.linalg.norm(far - near) / bound)
+    assert steepest > 0.5
+    assert farthest > 0.2
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_steps_of_an_activation_stray_no_further_than_they_are_said_to(activation):
+def test_steps_and_slopes_stray_no_further_than_they_are_said_to(activation):
     bend = ACTIVATIONS[activation]
-    z, moved = RNG.normal(size=(2, 500))
-    known = RNG.uniform(0, 0.5, 500)
-    strays = step_strays(bend, *map(jnp.asarray, (z, moved, known)))
-    change = jax.jit(bend.change)
-    step = change(z, moved)
+    z, moved = map(jnp.asarray, RNG.normal(size=(2, 500)))
+    known, spread = RNG.uniform(0, [[0.5], [1.5]], (2, 500))
+    steps, slopes = (
+        step_strays(bend, z, moved, known),
+        slope_strays(bend, z, moved, spread),
+    )
+    change, derivative = jax.jit(bend.change), jax.jit(jax.vmap(jax.grad(bend)))
+    step, slope = change(z, moved), bend.slope(z)
+    np.testing.assert_allclose(slope, derivative(z), atol=1e-12)
     reached = np.zeros(500)
     for share in np.linspace(-1, 1, 21):
         apart = change(z + share * known, moved) - step
         reached = np.maximum(reached, np.abs(apart))
-    assert (reached <= np.asarray(strays) + 1e-12).all()
+        at = derivative(z + moved + share * spread)
+        assert (np.abs(at - slope) <= slopes + 1e-12).all()
+    assert (reached <= np.asarray(steps) + 1e-12).all()
     # Some come near; ReLU units that keep their side do not stray at all.
-    assert (reached > 0.6 * np.asarray(strays))[reached > 1e-9].any()
-    assert (np.asarray(strays) == 0).any() == (activation == "relu")
-
-
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_slopes_stray_no_further_than_they_are_said_to(activation):
-    bend = ACTIVATIONS[activation]
-    z, moved = RNG.normal(size=(2, 500))
-    spread = RNG.uniform(0, 1.5, 500)
-    steep = np.asarray(bend.slope(jnp.asarray(z)))
-    derivative = jax.jit(jax.vmap(jax.grad(bend)))
-    np.testing.assert_allclose(steep, derivative(jnp.asarray(z)), atol=1e-12)
-    strays = slope_strays(bend, *map(jnp.asarray, (z, moved, spread)))
-    for share in np.linspace(-1, 1, 21):
-        at = derivative(jnp.asarray(z + moved + share * spread))
-        assert (np.abs(at - steep) <= strays + 1e-12).all()
-    assert (np.asarray(strays) == 0).any() == (activation == "relu")
+    assert (reached > 0.6 * np.asarray(steps))[reached > 1e-9].any()
+    for strays in map(np.asarray, (steps, slopes)):
+        assert (strays == 0).any() == (activation == "relu")
 
 
 def test_the_norm_of_a_jacobian_holds_where_its_entries_cancel():
@@ -299,19 +278,15 @@ def test_base_quantities_of_true_rows_are_within_their_radii(case, values):
     value = values * layer.attention.value
     attention = dataclasses.replace(layer.attention, value=value)
     layer = dataclasses.replace(layer, attention=attention)
-    constants, every = layer_constants(layer), jnp.arange(N, dtype=jnp.int32)
-
-    def prepare(rows, off):
-        known = jnp.full(N, float(off))
-        return prepare_rows(layer, constants, jnp.asarray(rows), known, every)
-
+    constants = layer_constants(layer)
     rng, closest = np.random.default_rng(0), 0.0
     rows = rng.normal(size=(N, D))
     for off in (1e-9, 1e-2, 1.0, 1e3):
-        found = prepare(rows, off)
+        found = prepared(layer, rows, off, constants=constants)
         for _ in range(20):
             step = rng.normal(size=(N, D))
-            there = prepare(rows + off * step / size(step)[:, None], 0.0)
+            moved = rows + off * step / size(step)[:, None]
+            there = prepared(layer, moved, constants=constants)
             for name, allowed in found.radius.by_row.rows.items():
                 moved = there.base.rows[name] - found.base.rows[name]
                 moved = np.abs(moved) if name == "preactivation" else size(moved)

@@ -149,12 +149,6 @@ def test_a_change_below_the_floats_is_not_zero():
     assert found.others(1).log_value >= math.log(0.5) - 400 * math.log(10)
 
 
-def test_no_distance_no_change():
-    found = masked_recursion([MIXED] * 2, ["future", "none"], 5, 0.0)
-    assert found.own().log_value == -math.inf
-    assert found.others(-1).log_value == -math.inf
-
-
 @pytest.mark.parametrize("norm", [1e3, 1e6, 1e150])
 @pytest.mark.parametrize("saturating", [False, True])
 def test_nothing_overflows(norm, saturating):
@@ -168,14 +162,6 @@ def test_nothing_overflows(norm, saturating):
         assert found.others(-1).log_value < most
     else:
         assert found.others(-1).log_value > 8 * 2 * math.log(norm)
-
-
-def test_constants_beyond_the_floats_say_nothing():
-    layer = LayerConstants(
-        norm=math.inf, heads=(HeadConstants(DotProduct(1.0), 1.0),), skip_gain=1.0
-    )
-    found = masked_recursion([layer], ["future"], 4, 1.0)
-    assert found.others(-1).log_value == math.inf
 
 
 def test_bad_arguments_are_refused():

@@ -13,9 +13,11 @@ from bounds.lemma5.closed_form import (
     DotProduct,
     HeadConstants,
     LayerConstants,
+    LayerInfluence,
     UniformConstants,
     influence_recursion,
     largest_weight,
+    masked_recursion,
     printed_shape_bound,
     recursion,
     single_exponential_bound,
@@ -103,10 +105,20 @@ def uniform(closed):
     return lambda layers, *given: closed(uniform_constants(layers), *given)
 
 
+def by_masks(masks, layers, n, distance, **options):
+    """The masked recursion at the last row."""
+    given = layers, masks * len(layers), n, distance
+    found = masked_recursion(*given, **options)
+    return LayerInfluence(found.others(-1), found.own())
+
+
 BOUNDS = {
     **{name: uniform(closed) for name, closed in CLOSED.items()},
     "recursion": lambda *given: influence_recursion(*given)[-1],
     "linear": lambda *given: influence_recursion(*given, saturating=False)[-1],
+    "masked": lambda *given: by_masks(["none"], *given),
+    "causal": lambda *given: by_masks(["future"], *given),
+    "masked linear": lambda *given: by_masks(["none"], *given, saturating=False),
 }
 
 
@@ -120,6 +132,14 @@ def missed(name):
 @pytest.mark.parametrize("name", BOUNDS)
 def test_it_dominates_where_lemma_5_is_nearly_attained(name):
     assert missed(name) == set()
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_no_distance_changes_nothing_and_no_finite_norm_bounds_nothing(name):
+    still = BOUNDS[name](random_layers(np.random.default_rng(0), 3), 50, 0.0)
+    assert still.others.log_value == still.own.log_value == -math.inf
+    infinite = LayerConstants(math.inf, (HeadConstants(DotProduct(1.0), 1.0),), 1.0)
+    assert BOUNDS[name]([infinite], 9, 1.0).others.log_value == math.inf
 
 
 @pytest.mark.parametrize("name", CLOSED)
@@ -144,11 +164,11 @@ LARGER = {"norm": 1.2, "skip": 1.0, "entering": 1.3, "gain": 0.6, "mu": 0.4, "c"
 
 
 @pytest.mark.parametrize("name", LARGER)
-@pytest.mark.parametrize("saturating", [False, True])
-def test_the_recursion_grows_with_every_constant(name, saturating):
+@pytest.mark.parametrize("bound", [x for x in BOUNDS if x not in CLOSED])
+def test_the_recursions_grow_with_every_constant(name, bound):
     for n in (2, 100):
         base, more = (
-            influence_recursion([x, x], n, 0.01, saturating=saturating)[-1]
+            BOUNDS[bound]([x, x], n, 0.01)
             for x in (layer_of(), layer_of(**{name: LARGER[name]}))
         )
         assert base.others < more.others
@@ -161,7 +181,6 @@ def test_the_linear_recursion_is_proportional_to_the_distance():
     tiny = influence_recursion(layers, 50, 2.0**-300, saturating=False)[-1]
     shift = 300 * math.log(2)
     assert one.others.log_value - tiny.others.log_value == pytest.approx(shift)
-    assert influence_recursion(layers, 50, 0.0)[-1].own.log_value == -math.inf
 
 
 def test_nothing_overflows():
@@ -173,8 +192,6 @@ def test_nothing_overflows():
     assert printed_shape_bound(deep, 100, 1.0).others.log10_value > 8e7
     # Beyond floats even as a logarithm: an infinite upper bound is still true.
     assert printed_shape_bound(uniform_constants(layers), 9, 1.0).own.value == math.inf
-    infinite = LayerConstants(math.inf, (head,), 1.0)
-    assert influence_recursion([infinite], 9, 1.0)[-1].others.value == math.inf
 
 
 def head_change(score, norm, length, query, other, own, saturating=True):

@@ -80,6 +80,15 @@ class Drawn:
     model: jm.Transformer
     target: str
 
+    def scaled(self, factor: float, *parts: str) -> "Drawn":
+        """The tensors whose names hold one of the parts times a factor."""
+        tensors = {
+            name: x * factor if any(part in name for part in parts) else x
+            for name, x in self.tensors.items()
+        }
+        model = build_model(self.config, tensors)
+        return dataclasses.replace(self, tensors=tensors, model=model)
+
 
 def draw(seed: int, **case: Any) -> Drawn:
     """Gaussian weights: the scale over the square root of the fan-in.

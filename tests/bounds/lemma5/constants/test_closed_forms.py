@@ -20,7 +20,6 @@ from bounds.lemma5.closed_form import (
 )
 from bounds.lemma5.constants import evaluate_closed_forms
 from bounds.numbers.bound import Bound, Claim
-from jax_models.format.build import build_model
 from tests.bounds.lemma5.constants.drawn import draw
 
 N = 20
@@ -135,9 +134,7 @@ def test_the_last_map_multiplies_what_holds_of_the_activations():
 
 
 def test_a_readout_of_zeros_forgets_everything():
-    drawn = draw(1, target="logits")
-    drawn.tensors["readout.weight"] *= 0
-    model = build_model(drawn.config, drawn.tensors)
+    model = draw(1, target="logits").scaled(0, "readout.weight").model
     forms = closed_form_bounds(model, N, target="logits")
     assert forms.corrected.others.value == forms.c2.others.value == 0
 
@@ -164,15 +161,9 @@ def test_far_beyond_floats_the_logarithms_go_on():
 
 
 def test_weights_beyond_all_floats_leave_a_true_bound():
-    drawn = draw(0, num_layers=3)
-    for name in drawn.tensors:
-        if "value" in name or "output" in name:
-            drawn.tensors[name] *= 1e200
-    for masks in ("none", "future"):
-        for layer in drawn.config["layers"]:
-            layer["mask"] = masks
-        model = build_model(drawn.config, drawn.tensors)
-        forms = closed_form_bounds(model, N)
+    for mask in ("none", "future"):
+        drawn = draw(0, num_layers=3, masks=(mask,)).scaled(1e200, "value", "output")
+        forms = closed_form_bounds(drawn.model, N)
         for form in (forms.corrected, forms.linear, forms.c2, forms.printed):
             if form is not None:
                 assert form.others.log_value == math.inf
@@ -180,19 +171,15 @@ def test_weights_beyond_all_floats_leave_a_true_bound():
 
 @pytest.mark.parametrize("scale", [1e100, 1e200, 1e-200])
 def test_weights_of_any_size_leave_bounds_without_a_warning(scale):
-    drawn = draw(0, num_layers=2)
-    for name in drawn.tensors:
-        drawn.tensors[name] *= scale
-    forms = closed_form_bounds(build_model(drawn.config, drawn.tensors), N)
+    forms = closed_form_bounds(draw(0, num_layers=2).scaled(scale, "").model, N)
     # Below the floats nothing is left but the embedding itself.
     assert forms.corrected.own.value >= forms.constants.embedding.distance > 0
     assert forms.corrected.others.log_value < math.inf or scale > 1
 
 
 def test_embeddings_that_vanish_leave_nothing_to_change():
-    drawn = draw(0, position="none", biases=True)
-    drawn.tensors["embedding"] *= 0
-    forms = closed_form_bounds(build_model(drawn.config, drawn.tensors), N)
+    drawn = draw(0, position="none", biases=True).scaled(0, "embedding")
+    forms = closed_form_bounds(drawn.model, N)
     assert forms.corrected.own.value == 0
     # No printed F covers activations that come from biases alone.
     assert forms.printed is None

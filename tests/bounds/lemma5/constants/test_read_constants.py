@@ -213,8 +213,7 @@ def test_every_layer_norm_enters_where_it_stands():
 
 
 def test_the_feed_forward_block_counts_for_the_norm_under_pre_norm():
-    drawn = draw(14, layer_norm="pre", scale=1.0)
-    drawn.tensors["layers.0.ffn.w2"] *= 100
+    drawn = draw(14, layer_norm="pre", scale=1.0).scaled(100, "ffn.w2")
     largest = np.linalg.norm(layers_of(drawn)[1], axis=-1).max()
     assert 50 < largest <= constants_of(drawn).norms[0]
 
@@ -223,10 +222,8 @@ def test_the_feed_forward_block_counts_for_the_norm_under_pre_norm():
 def test_what_a_block_adds_whatever_enters_it_counts_for_the_norm(layer_norm):
     """Without attention and W1, the activations gain W2 act(b1) + b2."""
     drawn = draw(15, layer_norm=layer_norm, activation="gelu")
+    drawn = drawn.scaled(0, "attention.output", "ffn.w1")
     t = drawn.tensors
-    for name in ("layers.0.attention.output", "layers.0.attention.output_bias"):
-        t[name] *= 0
-    t["layers.0.ffn.w1"] *= 0
     t["layers.0.ffn.b1"] = 40.0 * np.arange(1, len(t["layers.0.ffn.b1"]) + 1)
     before, after = layers_of(drawn)
     added = np.linalg.norm((after - before)[0, 0])
@@ -273,10 +270,7 @@ def test_the_diagonal_scaling_is_used():
 
 
 def test_a_block_of_zeros_is_the_identity():
-    drawn = draw(8)
-    for name in ("w1", "w2"):
-        drawn.tensors[f"layers.0.ffn.{name}"] *= 0
-    assert constants_of(drawn).layers[0].skip_gain == 1
+    assert constants_of(draw(8).scaled(0, "ffn.w")).layers[0].skip_gain == 1
 
 
 @pytest.mark.parametrize("mask", ["strict_future", "strict_past"])

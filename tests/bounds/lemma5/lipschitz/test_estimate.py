@@ -210,37 +210,22 @@ RADIUS = ball_radius(MODEL, N)
 HOW = {"query": QUERY, "target": "activation"}
 
 
-@pytest.fixture(scope="module")
-def ascent():
+def test_an_ascent_gains_a_local_norm_in_the_ball_where_fixed_rows_stay():
     free = jnp.arange(N) != FIXED
     start = (ROWS, jnp.ones(4), jnp.asarray(POSITION), free, jnp.asarray(RADIUS))
-    return ascend_in_ball(MODEL, *start, steps=30, **HOW)
-
-
-def block(rows):
-    """d y_q / d z_i of the position that is followed, by forward mode."""
-    blocks = jax.jit(jax.jacfwd(lambda z: output_at(MODEL, z, **HOW)))(rows)
-    return np.asarray(blocks[:, POSITION])
-
-
-def test_the_value_is_a_local_norm_at_the_point_found(ascent):
-    value, rows, direction = (np.asarray(x) for x in ascent)
+    found = ascend_in_ball(MODEL, *start, steps=30, **HOW)
+    value, rows, direction = (np.asarray(x) for x in found)
+    # d y_q / d z_i of the position that is followed, by forward mode.
+    jacobian = jax.jit(jax.jacfwd(lambda z: output_at(MODEL, z, **HOW)))
+    there, before = (np.asarray(jacobian(x)[:, POSITION]) for x in (rows, ROWS))
     unit = direction / np.linalg.norm(direction)
-    there = block(rows)
     assert float(value) == pytest.approx(np.linalg.norm(there @ unit), rel=1e-9)
     assert float(value) <= np.linalg.norm(there, 2) * (1 + 1e-12)
-
-
-def test_the_point_is_in_the_ball_and_fixed_rows_stay(ascent):
-    rows = np.asarray(ascent[1])
+    assert float(value) > 1.05 * np.linalg.norm(before, 2)
     assert (np.linalg.norm(rows, axis=1) <= RADIUS * (1 + 1e-12)).all()
     np.testing.assert_array_equal(rows[FIXED], np.asarray(ROWS)[FIXED])
     moved = (rows != np.asarray(ROWS)).all(axis=1)
     np.testing.assert_array_equal(moved, np.arange(N) != FIXED)
-
-
-def test_the_ascent_gains(ascent):
-    assert float(ascent[0]) > 1.05 * np.linalg.norm(block(ROWS), 2)
 
 
 def test_the_radius_is_the_largest_row_of_any_token_anywhere():
