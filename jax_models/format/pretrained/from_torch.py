@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from jax_models.errors import InputError
 from jax_models.format.pieces import encode_position
 from jax_models.format.pretrained.families import gpt2
 from jax_models.format.pretrained.load import finish, float_type
-from jax_models.format.pretrained.parts import Parts, Source, kind_of, read_heads
+from jax_models.format.pretrained.parts import ALL, Parts, Source, kind_of
 from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
 from jax_models.model.transformer import Transformer
 
@@ -28,6 +29,7 @@ class State(Source):
     shapes = "the other tensors say"
     missing = "give all that state_dict() returns"
     unknown = "say what they are by embedding=, position=, readout=, or leave them out"
+    keys = MappingProxyType({"num_attention_heads": "heads"})
 
     def __init__(self, state: Any, config: dict[str, Any]) -> None:
         """Checks that `state` maps names to NumPy arrays; removes wrappers' prefixes."""
@@ -98,7 +100,7 @@ class Module:
     """Tensor names of a kind of torch module, and its default settings."""
 
     layers: str
-    layer: Mapping[str, str]  # names in one layer, the argument of `Parts.move_layer`
+    layer: Mapping[str, str]  # names in one layer, see `Parts.names`
     final_norm: str
     norm_first: bool = False
     activation: str = "relu"
@@ -192,11 +194,11 @@ def from_torch(
     if kind.embedding is not None and embedding is None:
         embedding = f"{prefix}{kind.embedding}"
     parts.put("embedding", source.rows_of("embedding", embedding))
-    read_heads(parts, parts.width, "heads")
+    parts.read_heads(parts.width)
     if kind.position is not None and position is None:
         position = f"{prefix}{kind.position}"
     _put_position(parts, source, position)
-    count = _put_layers(parts, kind, prefix, heads)
+    count = _put_layers(parts, kind, prefix)
     mask = "future" if said["causal"] else "none"
     parts.config |= {
         "layer_norm": "pre" if said["norm_first"] else "post",
@@ -214,7 +216,7 @@ def from_torch(
 
 def _is_mask(name: str) -> bool:
     """Whether a tensor is GPT-2's stored attention mask, or score of masked places."""
-    return name.endswith(tuple(x.partition("#")[2] for x in gpt2.LEFT_BEHIND))
+    return name.endswith((".attn.bias", ".attn.masked_bias"))
 
 
 def _find(source: State) -> tuple[Module, str]:
@@ -247,23 +249,24 @@ def _put_position(parts: Parts, source: State, position: Any) -> None:
         parts.put("position", source.rows_of("position", position))
 
 
-def _put_layers(parts: Parts, kind: Module, prefix: str, heads: int) -> int:
+def _put_layers(parts: Parts, kind: Module, prefix: str) -> int:
     """Adds all layers, and any norm after them, to `parts`; returns their number."""
     source, begin = parts.folder, f"{prefix}{kind.layers}"
     of_layers = [x.removeprefix(begin) for x in source.left if x.startswith(begin)]
     numbers = {x.partition(".")[0] for x in of_layers}
     count = 1 + max(int(x) for x in numbers if x.isdecimal())
-    parts.biases = any(x.endswith("bias") and not _is_mask(x) for x in of_layers)
+    some = any(x.endswith("bias") and not _is_mask(x) for x in of_layers)
+    parts.names, parts.biases = kind.layer, ALL if some else ()
     for k in range(count):
         w1, w2 = (f"{begin}{k}.{kind.layer[name]}.weight" for name in ("w1", "w2"))
         told_by_w2 = w1 not in source and w2 in source
         inner = (1, *source.header(w2)[0])[-1] if told_by_w2 else source.rows(w1)
-        parts.move_layer(k, f"{begin}{k}.", kind.layer, heads, inner)
+        parts.inner = inner
+        parts.move_layer(k, f"{begin}{k}.")
     norm = f"{prefix}{kind.final_norm}"
     biased = f"{norm}.bias" in source
     if kind.ends_in_norm or biased or f"{norm}.weight" in source:
-        biased = biased or parts.biases
-        parts.move_norm("final_norm", norm, parts.width, biased)
+        parts.move_norm("final_norm", norm, parts.width, biased or some)
     return count
 
 

@@ -6,7 +6,6 @@ norm.
 """
 
 import os
-import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +26,13 @@ from jax_models.arguments import (
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.build import build_model
 from jax_models.format.config import FORMATS
-from jax_models.format.pretrained.families import ARCHITECTURES, FAMILIES, HEADS, Family
+from jax_models.format.pretrained.families import (
+    ARCHITECTURES,
+    FAMILIES,
+    HEADS,
+    LEFT_BEHIND,
+    Family,
+)
 from jax_models.format.pretrained.folder import Folder, read_json
 from jax_models.format.pretrained.parts import (
     FLOATS,
@@ -111,7 +116,7 @@ def read_folder(
     asked = _default_head(source, family, prefix) if head is None else head
     names = ("none", *family.heads)
     choose_name("head", asked, names)
-    family.put(parts, prefix)
+    family.put_body(parts, prefix)
     if asked != "none":
         try:
             family.heads[asked](parts, prefix)
@@ -245,7 +250,7 @@ def _is_skipped(name: str, family: Family, prefix: str, head: str) -> bool:
     plain = name.removeprefix(prefix)
     if head == "causal_lm" and plain == "lm_head.bias":  # these read-outs have none
         return False
-    if re.sub(r"\d+", "#", plain) in family.left_behind or plain.startswith(HEADS):
+    if LEFT_BEHIND.fullmatch(plain) or plain.startswith(HEADS):
         return True
     body = (prefix,) if prefix else tuple(f"{part}." for part in family.body)
     # With a prefix, a tensor outside the base model is of a head.

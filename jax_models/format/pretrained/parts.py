@@ -7,7 +7,8 @@ which docs/model-format.md defines and `build_model` checks.
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import jax
@@ -32,6 +33,9 @@ class Source(abc.ABC):
     config: dict[str, Any]
     held: dict[str, Any]  # by the names of all tensors, where or what they are
     left: set[str]  # names of tensors that were not taken
+    # A family's own names of keys, and its defaults by the common names, those of BERT.
+    keys: Mapping[str, str] = MappingProxyType({})
+    defaults: Mapping[str, Any] = MappingProxyType({})
     called: str  # name of the source in messages
     # Ends of messages: where an expected shape comes from; the remedy for a missing tensor,
     # and for tensors that were not read.
@@ -54,18 +58,22 @@ class Source(abc.ABC):
     def __contains__(self, name: str) -> bool:
         return name in self.held
 
+    def name(self, key: str) -> str:
+        """Configuration key for a common one."""
+        return self.keys.get(key, key)
+
     def get(self, key: str, default: Any = None) -> Any:
-        """Value of a configuration key; `default` if the key is missing or null."""
-        found = self.config.get(key)
-        return default if found is None else found
+        """Value of a key, by its common name; a default if it is missing or null."""
+        found = self.config.get(self.name(key))
+        return self.defaults.get(key, default) if found is None else found
 
     def number(self, key: str, default: Any = None) -> int:
         """Returns a configuration value that must be an integer >= 1."""
         found = self.get(key, default)
         if type(found) is not int or found < 1:
             raise InputError(
-                f"{self.where(key)} is {show(found)}; expected a whole number that is at "
-                "least 1"
+                f"{self.where(self.name(key))} is {show(found)}; expected a whole number "
+                "that is at least 1"
             )
         return found
 
@@ -139,13 +147,22 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 QKV = ("query", "key", "value")
-# Weights and biases of a layer's other maps in the format.
+# Weights and biases of a layer's maps in the format.
 MAPS = {
-    "output": ("attention.output", "attention.output_bias"),
+    **{
+        name: (f"attention.{name}", f"attention.{name}_bias")
+        for name in (*QKV, "output")
+    },
     "w1": ("ffn.w1", "ffn.b1"),
     "w2": ("ffn.w2", "ffn.b2"),
     "gate": ("ffn.gate", "ffn.gate_bias"),
 }
+# Several maps that are stored as one, one after another or ("by_head") for each head.
+JOINED = {"fused": QKV, "by_head": QKV, "gated": ("gate", "w1")}
+NORMS = {"norm1": "norm1", "norm2": "norm2"}
+NORMS |= {name: f"attention.{name}" for name in ("query_norm", "key_norm")}
+# Maps and norms of a layer that may have biases.
+ALL = frozenset({*MAPS, *JOINED, "norm1", "norm2"})
 
 
 @dataclasses.dataclass
@@ -156,9 +173,15 @@ class Parts:
     dtype: Any
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     tensors: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # Names of each map and norm of a layer in the source, without weight or bias; of
+    # `JOINED` for maps that are one.
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    heads: int = 0
+    groups: int = 0  # of heads that share keys and values
     head_width: int = 0  # of queries, keys and values
+    inner: int = 0  # width of the block
     turned: bool = False  # whether the source stores the maps of layers as (in, out)
-    biases: bool = True  # whether maps and norms of layers have biases
+    biases: Collection[str] = ALL  # the maps and norms of layers that have biases
     decoder: str = ""  # name in the source of the map to symbols, the decoder
     tied: bool = True  # whether the decoder is the embedding
     second: np.ndarray | None = None  # the second token type's row less the first's
@@ -193,122 +216,73 @@ class Parts:
         if bias:
             self.move(f"{name}.bias", f"{source}.bias", out)
 
-    def move_map(
-        self, layer: int, name: str, source: str, out: int, width: int, bias: bool
-    ) -> None:
-        """Adds a map of `MAPS` of a layer, its bias if `bias`."""
-        to, to_bias = MAPS[name]
-        weight = self._take_map(f"{source}.weight", out, width)
-        self.put(f"layers.{layer}.{to}", weight)
-        if bias:
-            self.move(f"layers.{layer}.{to_bias}", f"{source}.bias", out)
-
     def move_norm(self, name: str, source: str, width: int, bias: bool = True) -> None:
-        """Adds a layer norm's scale and bias; zeros as bias if `bias` is false."""
+        """Adds a norm's scale and, of a layer norm, bias; zeros if `bias` is false."""
         self.move(f"{name}.scale", f"{source}.weight", width)
+        if self.config.get("norm") == "rms_norm":
+            return
         if bias:
             self.move(f"{name}.bias", f"{source}.bias", width)
         else:
             self.put(f"{name}.bias", np.zeros(width))
 
-    def move_heads(
-        self, layer: int, name: str, source: str, heads: int, d: int, bias: bool = True
-    ) -> None:
-        """Adds a query, key or value map of all heads, [h e, d], as an array [h, e, d]."""
-        to = f"layers.{layer}.attention.{name}"
-        rows = heads * self.head_width
-        weight = self.folder.take(f"{source}.weight", rows, d)
-        self.put(to, weight.reshape(heads, -1, d))
-        if bias:
-            offset = self.folder.take(f"{source}.bias", rows)
-            self.put(f"{to}_bias", offset.reshape(heads, -1))
+    def read_heads(self, d: int) -> None:
+        """Sets the number of heads, and their width to their share of `d`."""
+        heads = self.heads = self.groups = self.folder.number("num_attention_heads")
+        if d % heads:
+            key = self.folder.name("num_attention_heads")
+            raise InputError(
+                f"{self.folder.where(f'{key} = {heads}')} does not divide the width {d}"
+            )
+        self.head_width = d // heads
 
-    def move_layer(
-        self,
-        layer: int,
-        # prefix of the names of the layer's tensors in the source
-        source: str,
-        # name in the source of each map and norm, without weight or bias; "fused" is query,
-        # key and value in one map, "by_head" is one map ordered by heads
-        names: Mapping[str, str],
-        heads: int,
-        # width of the block
-        inner: int,
-    ) -> None:
-        """Adds a layer: attention, feed-forward maps, norms; biases if `self.biases`."""
-        d, to = self.width, f"layers.{layer}."
-        one_map = {"fused", "by_head"} & names.keys()
-        for kind in one_map:
-            self.split_heads(layer, f"{source}{names[kind]}", heads, kind == "by_head")
-        for name in () if one_map else QKV:
-            self.move_heads(layer, name, f"{source}{names[name]}", heads, d)
-        for name, out, width in (
-            ("output", d, d),
-            ("w1", inner, d),
-            ("w2", d, inner),
-        ):
-            whence = f"{source}{names[name]}"
-            self.move_map(layer, name, whence, out, width, self.biases)
-        for name in ("norm1", "norm2"):
-            self.move_norm(f"{to}{name}", f"{source}{names[name]}", d, self.biases)
+    def move_layer(self, layer: int, source: str) -> None:
+        """Adds a layer, whose tensors' names begin with `source`: maps, biases, norms."""
+        for name, whence in self.names.items():
+            bias, whence = name in self.biases, f"{source}{whence}"
+            if name in NORMS:
+                width = self.width if name in ("norm1", "norm2") else self.head_width
+                self.move_norm(f"layers.{layer}.{NORMS[name]}", whence, width, bias)
+                continue
+            whence = whence if "{}" in whence else f"{whence}.{{}}"
+            joined = JOINED.get(name, (name,))
+            shapes = [self._shape(part) for part in joined]
+            out, width = sum(rows for rows, _ in shapes), shapes[0][1]
+            tensors = [self._take_map(whence.format("weight"), out, width)]
+            if bias:
+                tensors.append(self.folder.take(whence.format("bias"), out))
+            for at, tensor in enumerate(tensors):
+                for part, piece in zip(joined, self._split(name, tensor), strict=True):
+                    self.put(f"layers.{layer}.{MAPS[part][at]}", piece)
 
-    def move_layers(
-        self,
-        source: str,
-        names: Mapping[str, str],
-        heads: int,
-        inner: str = "intermediate_size",
-        count: str = "num_hidden_layers",
-    ) -> int:
-        """Adds layers of one kind, by the keys of their width and number; the number."""
-        width, number = self.folder.number(inner), self.folder.number(count)
-        for k in range(number):
-            self.move_layer(k, f"{source}{k}.", names, heads, width)
-        return number
+    def _shape(self, name: str) -> tuple[int, int]:
+        """Number of outputs and inputs of a layer's map."""
+        d, joined = self.width, self.heads * self.head_width
+        shapes = {"query": (joined, d), "output": (d, joined), "w2": (d, self.inner)}
+        shapes |= dict.fromkeys(("w1", "gate"), (self.inner, d))
+        return shapes.get(name, (self.groups * self.head_width, d))
+
+    def _split(self, name: str, tensor: np.ndarray) -> Iterable[np.ndarray]:
+        """The maps or biases that a tensor joins; queries, keys, values by head."""
+        each, rest = self.head_width, tensor.shape[1:]
+        if name == "by_head":
+            return tensor.reshape(self.heads, 3, each, *rest).swapaxes(0, 1)
+        if name == "fused":
+            return tensor.reshape(3, self.heads, each, *rest)
+        if name in QKV:
+            return [tensor.reshape(-1, each, *rest)]
+        return np.split(tensor, len(JOINED.get(name, (name,))))
 
     def _take_map(self, name: str, out: int, width: int) -> np.ndarray:
         if self.turned:
             return self.folder.take(name, width, out).T
         return self.folder.take(name, out, width)
 
-    def split_heads(
-        self, layer: int, source: str, heads: int, by_head: bool = False
-    ) -> None:
-        """Adds query, key and value maps, stored as one: one by one, or all of a head."""
-        d, to = self.width, f"layers.{layer}.attention."
-        parts = {"": self._take_map(source.format("weight"), 3 * d, d)}
-        if self.biases:
-            parts["_bias"] = self.folder.take(source.format("bias"), 3 * d)
-        for end, joined in parts.items():
-            shape = (heads, 3, -1) if by_head else (3, heads, -1)
-            split = joined.reshape(*shape, *joined.shape[1:])
-            for at, name in enumerate(QKV):
-                self.put(f"{to}{name}{end}", split[:, at] if by_head else split[at])
-
 
 def read_activation(folder: Source, key: str, default: str | None = None) -> str:
     """Returns the format's word for an activation of the configuration."""
-    found = folder.get(key, default)
-    return ACTIVATIONS[choose_name(folder.where(key), found, tuple(ACTIVATIONS))]
-
-
-def read_heads(parts: Parts, d: int, key: str) -> int:
-    """Number of heads, a divisor of d; sets the width of a head in `parts`."""
-    heads = parts.folder.number(key)
-    if d % heads:
-        raise InputError(
-            f"{parts.folder.where(f'{key} = {heads}')} does not divide the width {d}"
-        )
-    parts.head_width = d // heads
-    return heads
-
-
-def read_sizes(
-    parts: Parts, width: str = "hidden_size", heads: str = "num_attention_heads"
-) -> tuple[int, int, int]:
-    """Width, vocabulary size and number of heads, by the keys of two of them."""
-    d, vocab_size = parts.folder.number(width), parts.folder.number("vocab_size")
-    return d, vocab_size, read_heads(parts, d, heads)
+    where, found = folder.where(folder.name(key)), folder.get(key, default)
+    return ACTIVATIONS[choose_name(where, found, tuple(ACTIVATIONS))]
 
 
 def read_layer_types(

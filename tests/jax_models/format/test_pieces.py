@@ -41,13 +41,6 @@ def test_version_1_does_not_have_it(make):
         build_model(config | {"format": "attention-bounds/1"}, tensors)
 
 
-@pytest.mark.parametrize("window", [0, 2.5, "3"])
-def test_a_bad_window_is_refused_by_name(window):
-    config, tensors = written(model_of("window"))
-    with refused(r"window = .*; expected"):
-        build_model(config | {"window": window}, tensors)
-
-
 BAD_ROTARY = {
     "'dims'|dims = None": {},
     "rotary.dims = 3; expected an even number": {"dims": 3},
@@ -71,32 +64,50 @@ BAD_ROTARY = {
 }
 
 
-@pytest.mark.parametrize("said", BAD_ROTARY)
-def test_a_bad_rotary_is_refused_by_name(said):
-    config, tensors = written(model_of("rotary"))
+BAD_BIAS = {
+    "distance_bias.kind = 'far'": {"kind": "far"},
+    "'slope'": {"kind": "alibi", "slope": 2},
+    "distance_bias.max_distance = 2; expected more than 2": {"max_distance": 2},
+    "distance_bias.bidirectional = 1; expected": {"bidirectional": 1},
+}
+BAD_HEAD = {
+    "head = 'linear'; expected a list": "linear",
+    r"head\[1\] = 'swish'.*embedding.*gelu": ["linear", "swish"],
+    r"head\[0\] = 'embedding' comes last": ["embedding", "tanh"],
+    r"head\[1\].epsilon = None": ["linear", {"norm": "layer_norm"}],
+    "tensor 'head.1.weight' is missing": ["tanh", "linear"],
+}
+BAD_REPEATS = {
+    r"layers\[3\].same_as = 3; expected an earlier layer": {"same_as": 3},
+    r"layers\[3\].same_as = 2.*has its own weights": {"same_as": 2},
+    r"layers\[3\].same_as = '0'": {"same_as": "0"},
+    r"layers\[3\].*unknown key 'mask'": {"same_as": 0, "mask": "none"},
+}
+BAD = [
+    *(("window", f"window = {x!r}; expected", {"window": x}) for x in (0, 2.5, "3")),
+    *(("rotary", said, {"rotary": x}) for said, x in BAD_ROTARY.items()),
+    *(
+        ("distance buckets", said, {"distance_bias": {"kind": "buckets", **x}})
+        for said, x in BAD_BIAS.items()
+    ),
+    *(("head", said, {"head": x}) for said, x in BAD_HEAD.items()),
+    *(("repeated", said, {"layers": x}) for said, x in BAD_REPEATS.items()),
+]
+
+
+@pytest.mark.parametrize(("name", "said", "change"), BAD)
+def test_a_bad_entry_is_refused_by_name(name, said, change):
+    others = {"head": draw, "repeated": lambda: REPEATED}
+    config, tensors = written(others[name]() if name in others else model_of(name))
+    if name == "repeated":
+        change = {"layers": [*config["layers"][:3], change["layers"]]}
     with refused(said):
-        build_model(config | {"rotary": BAD_ROTARY[said]}, tensors)
+        build_model(config | change, tensors)
 
 
 def test_rotary_goes_with_dot_products_alone():
     with refused("goes only with dot-product scores"):
         model_of("rotary", score="additive")
-
-
-@pytest.mark.parametrize(
-    ("said", "entry"),
-    [
-        ("distance_bias.kind = 'far'", {"kind": "far"}),
-        ("'slope'", {"kind": "alibi", "slope": 2}),
-        ("distance_bias.max_distance = 2; expected more than 2", {"max_distance": 2}),
-        ("distance_bias.bidirectional = 1; expected", {"bidirectional": 1}),
-    ],
-)
-def test_a_bad_bias_is_refused_by_name(said, entry):
-    config, tensors = written(model_of("distance buckets"))
-    entry = {"kind": "buckets", **entry}
-    with refused(said):
-        build_model(config | {"distance_bias": entry}, tensors)
 
 
 def altered(**parts):
@@ -165,22 +176,6 @@ def test_what_needs_one_map_names_the_operations_of_another_head(head):
         linear_readout(draw(head))
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ("linear", "head = 'linear'; expected a list"),
-        (["linear", "swish"], r"head\[1\] = 'swish'.*embedding.*gelu"),
-        (["embedding", "tanh"], r"head\[0\] = 'embedding' comes last"),
-        (["linear", {"norm": "layer_norm"}], r"head\[1\].epsilon = None"),
-        (["tanh", "linear"], "tensor 'head.1.weight' is missing"),
-    ],
-)
-def test_a_bad_head_is_refused_by_what_is_wrong(entry, message):
-    config, tensors = written(draw())
-    with refused(message):
-        build_model({**config, "head": entry}, tensors)
-
-
 def test_an_embedding_of_another_width_is_no_decoder():
     config, tensors = written(draw())
     narrow = {"head.0.weight": np.ones((2, 4)), "head.0.bias": np.ones(2)}
@@ -216,41 +211,27 @@ def test_what_a_classifier_needs_is_said():
 
 
 FOUR_LAYERS = SHAPE | {"num_layers": 4}
-MODEL = small_model(**FOUR_LAYERS, dtype="float64", same_layers=(0, 1, 1, 0))
+REPEATED = small_model(**FOUR_LAYERS, dtype="float64", same_layers=(0, 1, 1, 0))
 
 
 def test_a_layer_in_several_places_is_stored_once(tmp_path):
     path = tmp_path / "model.safetensors"
-    jm.save(MODEL, path)
+    jm.save(REPEATED, path)
     loaded = jm.load(path)
     assert path.read_bytes() == jm.model_bytes(loaded)
     one, two, three, four = loaded.layers
     assert one is four
     assert two is three
     assert one is not two
-    assert not [x for x in written(MODEL)[1] if x.startswith(("layers.2", "layers.3"))]
+    assert not [
+        x for x in written(REPEATED)[1] if x.startswith(("layers.2", "layers.3"))
+    ]
 
 
 def test_the_reference_reads_the_file_as_the_same_model():
     tokens = np.asarray([0, 2, 1, 1, 0])
-    expected = reference.forward(*written(MODEL), tokens)
-    np.testing.assert_allclose(jm.apply(MODEL, tokens), expected, 1e-11, 1e-11)
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ({"same_as": 3}, r"layers\[3\].same_as = 3; expected an earlier layer"),
-        ({"same_as": 2}, r"layers\[3\].same_as = 2.*has its own weights"),
-        ({"same_as": "0"}, r"layers\[3\].same_as = '0'"),
-        ({"same_as": 0, "mask": "none"}, r"layers\[3\].*unknown key 'mask'"),
-    ],
-)
-def test_a_layer_that_is_no_earlier_one_alone_is_refused(entry, message):
-    config, tensors = written(MODEL)
-    config["layers"][3] = entry
-    with refused(message):
-        build_model(config, tensors)
+    expected = reference.forward(*written(REPEATED), tokens)
+    np.testing.assert_allclose(jm.apply(REPEATED, tokens), expected, 1e-11, 1e-11)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 """ALBERT: a narrow embedding, and few layers that stand in many places (Lan et al. 2020)."""
 
+from typing import Any
+
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families import bert
-from jax_models.format.pretrained.parts import (
-    Parts,
-    read_activation,
-    read_sizes,
-)
+from jax_models.format.pretrained.parts import Parts
 
 # Layers share tensors, so that missing tensors cannot reveal a wrong number of layers.
 MOST_LAYERS = 10_000
@@ -22,17 +20,13 @@ LAYER = {
 }
 
 
-def put_albert(parts: Parts, prefix: str) -> None:
-    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
-    width = folder.number("embedding_size", 128)
-    bert.embed(parts, prefix, vocab_size, width)
-    bert.project(parts, f"{prefix}encoder.embedding_hidden_mapping_in", d, width)
+def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
+    """Adds each layer at its first place; entries that repeat it at the others."""
+    folder = parts.folder
     places = folder.number("num_hidden_layers")
     groups = folder.number("num_hidden_groups", 1)
     count = folder.number("inner_group_num", 1)
-    inner = folder.number("intermediate_size")
-    layers, first = [], {}
+    entries, first = [], {}
     if places * count > MOST_LAYERS:
         raise InputError(
             f"{folder.where(f'num_hidden_layers = {places}')}, with {count} in each; "
@@ -44,18 +38,12 @@ def put_albert(parts: Parts, prefix: str) -> None:
         group = group_of(place, places, groups)
         for k in range(count):
             if (group, k) in first:
-                layers.append({"same_as": first[group, k]})
+                entries.append({"same_as": first[group, k]})
                 continue
-            first[group, k] = len(layers)
-            name = f"encoder.albert_layer_groups.{group}.albert_layers.{k}."
-            parts.move_layer(len(layers), prefix + name, LAYER, heads, inner)
-            layers.append({"weighting": "softmax"})
-    parts.config |= {
-        "layer_norm": "post",
-        "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-12),
-        "activation": read_activation(folder, "hidden_act", "gelu_new"),
-        "layers": layers,
-    }
+            first[group, k] = len(entries)
+            parts.move_layer(len(entries), f"{source}{group}.albert_layers.{k}.")
+            entries.append({})
+    return entries
 
 
 def group_of(place: int, places: int, groups: int) -> int:
@@ -64,9 +52,20 @@ def group_of(place: int, places: int, groups: int) -> int:
     return int(place / (places / groups))
 
 
-# Dense to the embedding's width, activation, norm, embedding.
-masked_lm = bert.masked_lm_of(
-    "predictions.dense",
-    "predictions.LayerNorm",
-    "predictions.bias",
+ALBERT = bert.bert_like(
+    decoder="predictions.decoder.weight",
+    heads=bert.HEADS
+    | {
+        # Dense to the embedding's width, activation, norm, embedding.
+        "masked_lm": bert.masked_lm_of(
+            "predictions.dense", "predictions.LayerNorm", "predictions.bias"
+        ),
+        "pooler": bert.head_of("{}pooler", "tanh"),
+        "classifier": bert.head_of("{}pooler", "tanh", "classifier"),
+    },
+    layers="encoder.albert_layer_groups.",
+    layer=LAYER,
+    activation="gelu_new",
+    narrow=True,
+    put_layers=put_layers,
 )

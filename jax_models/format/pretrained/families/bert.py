@@ -5,18 +5,13 @@ their heads. RoBERTa counts positions from the padding's number + 1; ELECTRA's e
 be narrow, and is then projected behind its norm.
 """
 
-from collections.abc import Callable
+import functools
 
 import numpy as np
 
 from jax_models.errors import InputError
-from jax_models.format.pretrained.parts import (
-    Parts,
-    expect_default,
-    padding_of,
-    read_activation,
-    read_sizes,
-)
+from jax_models.format.pretrained.families.family import Family, Put
+from jax_models.format.pretrained.parts import Parts, padding_of
 
 LAYER = {
     "query": "attention.self.query",
@@ -30,48 +25,31 @@ LAYER = {
 }
 
 
-def put_bert(parts: Parts, prefix: str) -> None:
-    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
-    narrow = folder.config["model_type"] == "electra"
-    width = folder.number("embedding_size", 128) if narrow else d
-    embed(parts, prefix, vocab_size, width)
-    if width != d:
-        project(parts, f"{prefix}embeddings_project", d, width)
-    count = parts.move_layers(f"{prefix}encoder.layer.", LAYER, heads)
-    parts.config |= {
-        "layer_norm": "post",
-        "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-12),
-        "activation": read_activation(folder, "hidden_act", "gelu"),
-        "layers": [{"weighting": "softmax"}] * count,
-    }
-
-
-def project(parts: Parts, source: str, d: int, width: int) -> None:
-    """Adds the map `source` from a narrow embedding to the model's width."""
-    parts.move("entry.projection", f"{source}.weight", d, width)
-    parts.move("entry.projection_bias", f"{source}.bias", d)
-
-
-def embed(parts: Parts, prefix: str, vocab_size: int, width: int) -> None:
-    """Adds embedding, positions with the first token type, and the norm after them."""
-    folder, prefix = parts.folder, f"{prefix}embeddings."
-    expect_default(
-        folder, "position_embedding_type", ["absolute"], "positions are added"
-    )
-    parts.move("embedding", f"{prefix}word_embeddings.weight", vocab_size, width)
-    table = take_positions(parts, prefix, width)
+def prepare(parts: Parts, prefix: str) -> None:
+    """Adds positions with the first token type, and the map of a narrow embedding."""
+    folder = parts.folder
+    kind, d = folder.config["model_type"], folder.number("hidden_size")
+    width = parts.tensors["embedding"].shape[1]
+    if kind == "albert" or width != d:
+        source = f"{prefix}{PROJECTIONS[kind]}"
+        parts.move("entry.projection", f"{source}.weight", d, width)
+        parts.move("entry.projection_bias", f"{source}.bias", d)
+    table = take_positions(parts, f"{prefix}embeddings.", width)
     types = folder.number("type_vocab_size", 2)
-    name = f"{prefix}token_type_embeddings.weight"
+    name = f"{prefix}embeddings.token_type_embeddings.weight"
     rows = folder.take(name, types, width).astype(parts.dtype)
     # Models whose positions count from the padding use the first type for both texts of a
     # pair.
-    if types > 1 and folder.config["model_type"] not in COUNT_FROM_PADDING:
+    if types > 1 and kind not in COUNT_FROM_PADDING:
         parts.second = rows[1] - rows[0]
     parts.put("position", table + rows[0])
-    parts.move_norm("entry.norm", f"{prefix}LayerNorm", width)
 
 
+# The map from a narrow embedding to the model's width, by model type.
+PROJECTIONS = {
+    "electra": "embeddings_project",
+    "albert": "encoder.embedding_hidden_mapping_in",
+}
 COUNT_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "esm")
 
 
@@ -100,7 +78,7 @@ def masked_lm_of(
     bias: str,
     # by default the layers' activation
     activation: str | None = None,
-) -> Callable[[Parts, str], None]:
+) -> Put:
     """Returns a function that adds a masked LM head: dense, activation, norm, decoder."""
 
     def put(parts: Parts, prefix: str) -> None:
@@ -121,26 +99,6 @@ def masked_lm_of(
         ]
 
     return put
-
-
-masked_lm = masked_lm_of(
-    "cls.predictions.transform.dense",
-    "cls.predictions.transform.LayerNorm",
-    "cls.predictions.bias",
-)
-# RoBERTa's, ESM-2's and ELECTRA's have gelu whatever the layers have.
-roberta_masked_lm = masked_lm_of(
-    "lm_head.dense",
-    "lm_head.layer_norm",
-    "lm_head.bias",
-    "gelu",
-)
-electra_masked_lm = masked_lm_of(
-    "generator_predictions.dense",
-    "generator_predictions.LayerNorm",
-    "generator_lm_head.bias",
-    "gelu",
-)
 
 
 def put_decoder(parts: Parts, at: int) -> str:
@@ -172,7 +130,7 @@ def head_of(
     *steps: str,
     # of a map that ends the head; None: as many as it has in the source
     outputs: int | None = None,
-) -> Callable[[Parts, str], None]:
+) -> Put:
     """Returns a function that adds a head of affine maps, of the model's width within it."""
 
     def put(parts: Parts, prefix: str) -> None:
@@ -191,17 +149,57 @@ def head_of(
     return put
 
 
-pooler = head_of("{}pooler.dense", "tanh")
-classifier = head_of("{}pooler.dense", "tanh", "classifier")
-# ELECTRA's logit of each row that its symbol was replaced.
-discriminator = head_of(
-    "discriminator_predictions.dense",
-    "",
-    "discriminator_predictions.dense_prediction",
-    outputs=1,
-)
-
-
 def token_classifier(parts: Parts, prefix: str) -> None:
     """Adds a map of every row to the classes."""
     parts.move_readout("classifier")
+
+
+HEADS: dict[str, Put] = {
+    "masked_lm": masked_lm_of(
+        "cls.predictions.transform.dense",
+        "cls.predictions.transform.LayerNorm",
+        "cls.predictions.bias",
+    ),
+    "pooler": head_of("{}pooler.dense", "tanh"),
+    "classifier": head_of("{}pooler.dense", "tanh", "classifier"),
+    "token_classifier": token_classifier,
+}
+# RoBERTa's, ESM-2's and ELECTRA's masked LM heads have gelu whatever the layers have.
+ROBERTA_HEADS: dict[str, Put] = HEADS | {
+    "masked_lm": masked_lm_of(
+        "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "gelu"
+    ),
+    "classifier": head_of("classifier.dense", "tanh", "classifier.out_proj"),
+}
+ELECTRA_HEADS: dict[str, Put] = {
+    "masked_lm": masked_lm_of(
+        "generator_predictions.dense",
+        "generator_predictions.LayerNorm",
+        "generator_lm_head.bias",
+        "gelu",
+    ),
+    # Of each row the logit that its symbol was replaced.
+    "discriminator": head_of(
+        "discriminator_predictions.dense",
+        "",
+        "discriminator_predictions.dense_prediction",
+        outputs=1,
+    ),
+    "classifier": head_of("classifier.dense", "gelu", "classifier.out_proj"),
+    "token_classifier": token_classifier,
+}
+# What encoders that share BERT's names differ in is said behind it.
+bert_like = functools.partial(
+    Family,
+    layers="encoder.layer.",
+    layer=LAYER,
+    norms={"entry.norm": "embeddings.LayerNorm"},
+    layer_norm="post",
+    only={"position_embedding_type": ("absolute", "positions are added")},
+    prepare=prepare,
+)
+BERT = bert_like(heads=HEADS, decoder="cls.predictions.decoder.weight")
+ROBERTA = bert_like(heads=ROBERTA_HEADS, decoder="lm_head.decoder.weight")
+ELECTRA = bert_like(
+    heads=ELECTRA_HEADS, decoder="generator_lm_head.weight", narrow=True
+)

@@ -1,9 +1,8 @@
 """DistilBERT: BERT's layers under other names, without token types (Sanh et al. 2019)."""
 
-from jax_models.format.pretrained.families.bert import masked_lm_of
-from jax_models.format.pretrained.parts import Parts, read_activation, read_sizes
+from jax_models.format.pretrained.families import bert
+from jax_models.format.pretrained.families.family import Family
 
-EPSILON = 1e-12  # of all its norms
 LAYER = {
     "query": "attention.q_lin",
     "key": "attention.k_lin",
@@ -16,26 +15,26 @@ LAYER = {
 }
 
 
-def put_distilbert(parts: Parts, prefix: str) -> None:
-    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts, "dim", "n_heads")
-    source = f"{prefix}embeddings."
-    parts.move("embedding", f"{source}word_embeddings.weight", vocab_size, d)
-    length = folder.number("max_position_embeddings")
-    parts.move("position", f"{source}position_embeddings.weight", length, d)
-    parts.move_norm("entry.norm", f"{source}LayerNorm", d)
-    sizes = "hidden_dim", "n_layers"
-    count = parts.move_layers(f"{prefix}transformer.layer.", LAYER, heads, *sizes)
-    parts.config |= {
-        "layer_norm": "post",
-        "layer_norm_epsilon": EPSILON,
-        "activation": read_activation(folder, "activation", "gelu"),
-        "layers": [{"weighting": "softmax"}] * count,
-    }
-
-
-masked_lm = masked_lm_of(
-    "vocab_transform",
-    "vocab_layer_norm",
-    "vocab_projector.bias",
+DISTILBERT = Family(
+    position="embeddings.position_embeddings.weight",
+    decoder="vocab_projector.weight",
+    heads={
+        "masked_lm": bert.masked_lm_of(
+            "vocab_transform", "vocab_layer_norm", "vocab_projector.bias"
+        ),
+        "classifier": bert.head_of("pre_classifier", "relu", "classifier"),
+        "token_classifier": bert.token_classifier,
+    },
+    layers="transformer.layer.",
+    layer=LAYER,
+    norms={"entry.norm": "embeddings.LayerNorm"},
+    layer_norm="post",
+    keys={
+        "hidden_size": "dim",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+        "intermediate_size": "hidden_dim",
+        "hidden_act": "activation",
+        "layer_norm_eps": "",  # all of its norms have one
+    },
 )

@@ -12,38 +12,37 @@ import numpy as np
 
 from jax_models.arguments import choose_name, expect_number
 from jax_models.format.pretrained.families import bert
-from jax_models.format.pretrained.parts import Parts, expect_default, read_sizes
+from jax_models.format.pretrained.families.family import Family, plain_layers
+from jax_models.format.pretrained.parts import Parts
 
 MASKED_IN_TRAINING = 0.15 * 0.8
 LAYER = bert.LAYER | {"norm1": "attention.LayerNorm", "norm2": "LayerNorm"}
 
 
-def put_esm(parts: Parts, prefix: str) -> None:
-    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
-    where, kind = "position_embedding_type", "absolute"
-    kind = choose_name(folder.where(where), folder.get(where, kind), (kind, "rotary"))
-    expect_default(
-        folder, "is_folding_model", [False], "the language model alone is read"
-    )
+def prepare(parts: Parts, prefix: str) -> None:
+    """Adds the position table, the norm behind it and token dropout where they are."""
+    folder, d = parts.folder, parts.folder.number("hidden_size")
     source = f"{prefix}embeddings."
-    parts.move("embedding", f"{source}word_embeddings.weight", vocab_size, d)
-    if kind == "absolute":
+    if not _is_rotary(parts):
         parts.put("position", bert.take_positions(parts, source, d))
     if folder.flag("emb_layer_norm_before", False):
         parts.move_norm("entry.norm", f"{source}layer_norm", d)
-    count = parts.move_layers(f"{prefix}encoder.layer.", LAYER, heads)
-    parts.move_norm("final_norm", f"{prefix}encoder.emb_layer_norm_after", d)
-    parts.config |= {
-        "layer_norm": "pre",
-        "layer_norm_epsilon": folder.get("layer_norm_eps", 1e-12),
-        "activation": "gelu",
-        **({"rotary": _rotary(parts)} if kind == "rotary" else {}),
-        "layers": [{"weighting": "softmax"} for _ in range(count)],
-    }
     if folder.flag("token_dropout", False):
         mask, share = folder.get("mask_token_id"), MASKED_IN_TRAINING
         parts.config["token_dropout"] = {"mask": mask, "share": share}
+
+
+def _is_rotary(parts: Parts) -> bool:
+    folder, where = parts.folder, "position_embedding_type"
+    kind = folder.get(where, "absolute")
+    return choose_name(folder.where(where), kind, ("absolute", "rotary")) == "rotary"
+
+
+def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
+    """Adds the layers, with rotary positions where there is no table."""
+    if _is_rotary(parts):
+        parts.config["rotary"] = _rotary(parts)
+    return plain_layers(parts, source)
 
 
 def _rotary(parts: Parts) -> dict[str, Any]:
@@ -62,3 +61,16 @@ def _rotary(parts: Parts) -> dict[str, Any]:
         if not np.allclose(stored, expected, rtol=1e-6, atol=0):
             entry["scaling"] = {"kind": "listed", "frequencies": stored.tolist()}
     return entry
+
+
+ESM = Family(
+    decoder="lm_head.decoder.weight",
+    heads=bert.ROBERTA_HEADS,
+    layers="encoder.layer.",
+    layer=LAYER,
+    norms={"final_norm": "encoder.emb_layer_norm_after"},
+    keys={"hidden_act": ""},  # gelu whatever it says
+    only={"is_folding_model": (False, "the language model alone is read")},
+    prepare=prepare,
+    put_layers=put_layers,
+)

@@ -1,11 +1,10 @@
 """GPT-2: pre-norm decoders whose maps are stored (in, out) (Radford et al. 2019)."""
 
+from typing import Any
+
 from jax_models.format.pretrained.families.bert import put_decoder
-from jax_models.format.pretrained.parts import (
-    Parts,
-    read_activation,
-    read_sizes,
-)
+from jax_models.format.pretrained.families.family import Family, Put, plain_layers
+from jax_models.format.pretrained.parts import Parts
 
 LAYER = {
     "fused": "attn.c_attn.{}",
@@ -15,38 +14,28 @@ LAYER = {
     "w2": "mlp.c_proj",
     "norm2": "ln_2",
 }
-# The mask, and the score of masked positions.
-LEFT_BEHIND = ("h.#.attn.bias", "h.#.attn.masked_bias")
 
 
-def put_gpt2(parts: Parts, prefix: str) -> None:
-    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts, "n_embd", "n_head")
+def prepare(parts: Parts, prefix: str) -> None:
+    """Sets defaults that depend on the configuration."""
+    folder = parts.folder
     parts.turned = True
-    inner = folder.number("n_inner", 4 * d)
-    length = folder.number("n_positions", folder.get("n_ctx"))
-    parts.move("embedding", f"{prefix}wte.weight", vocab_size, d)
-    parts.move("position", f"{prefix}wpe.weight", length, d)
-    layers = []
-    for k in range(folder.number("n_layer")):
-        parts.move_layer(k, f"{prefix}h.{k}.", LAYER, heads, inner)
-        layers.append({"weighting": "softmax", "mask": "future"} | _scores(parts, k))
-    parts.move_norm("final_norm", f"{prefix}ln_f", d)
-    parts.config |= {
-        "layer_norm": "pre",
-        "layer_norm_epsilon": folder.get("layer_norm_epsilon", 1e-5),
-        "activation": read_activation(folder, "activation_function", "gelu_new"),
-        "layers": layers,
-    }
+    inner, length = 4 * folder.number("hidden_size"), folder.get("n_ctx")
+    more = {"intermediate_size": inner, "max_position_embeddings": length}
+    folder.defaults = {**folder.defaults, **more}
 
 
-def _scores(parts: Parts, layer: int) -> dict[str, object]:
-    scaled = parts.folder.flag("scale_attn_weights", True)
-    found: dict[str, object] = {} if scaled else {"score": "dot_product"}
-    # Scores of layer k are divided by k + 1.
-    if parts.folder.flag("scale_attn_by_inverse_layer_idx", False) and layer:
-        found["temperature"] = {"kind": "constant", "value": float(layer + 1)}
-    return found
+def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
+    """Adds the layers; entries with their scores and temperatures."""
+    flag, entries = parts.folder.flag, plain_layers(parts, source)
+    scaled = flag("scale_attn_weights", True)
+    by_layer = flag("scale_attn_by_inverse_layer_idx", False)
+    for k, entry in enumerate(entries):
+        if not scaled:
+            entry["score"] = "dot_product"
+        if by_layer and k:  # scores of layer k are divided by k + 1
+            entry["temperature"] = {"kind": "constant", "value": float(k + 1)}
+    return entries
 
 
 def causal_lm(parts: Parts, prefix: str) -> None:
@@ -57,3 +46,27 @@ def causal_lm(parts: Parts, prefix: str) -> None:
 def classifier(parts: Parts, prefix: str) -> None:
     """Adds a map to the classes, without bias."""
     parts.move_readout("score", bias=False)
+
+
+DECODER: dict[str, Put] = {"causal_lm": causal_lm, "classifier": classifier}
+GPT2 = Family(
+    embedding="wte.weight",
+    position="wpe.weight",
+    heads=DECODER,
+    layers="h.",
+    layer=LAYER,
+    norms={"final_norm": "ln_f"},
+    keys={
+        "hidden_size": "n_embd",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+        "intermediate_size": "n_inner",
+        "max_position_embeddings": "n_positions",
+        "hidden_act": "activation_function",
+        "layer_norm_eps": "layer_norm_epsilon",
+    },
+    epsilon=1e-5,
+    activation="gelu_new",
+    prepare=prepare,
+    put_layers=put_layers,
+)

@@ -9,62 +9,56 @@ Qwen3 has norms of queries and keys.
 from typing import Any
 
 from jax_models.arguments import expect_integer
-from jax_models.format.pretrained.parts import (
-    Parts,
-    Source,
-    read_activation,
-    read_layer_types,
-)
+from jax_models.format.pretrained.families.family import Family, plain_layers
+from jax_models.format.pretrained.families.gpt2 import DECODER
+from jax_models.format.pretrained.parts import Parts, Source, read_layer_types
 from jax_models.format.pretrained.rotary import rotary_of
 
+LAYER = {
+    "query": "self_attn.q_proj",
+    "key": "self_attn.k_proj",
+    "value": "self_attn.v_proj",
+    "output": "self_attn.o_proj",
+    "norm1": "input_layernorm",
+    "gate": "mlp.gate_proj",
+    "w1": "mlp.up_proj",
+    "w2": "mlp.down_proj",
+    "norm2": "post_attention_layernorm",
+}
 
-def put_llama(parts: Parts, prefix: str) -> None:
-    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
+
+def read_heads(parts: Parts, d: int) -> None:
+    """Sets the numbers of heads and of groups, and the width of a head."""
     folder = parts.folder
-    d, vocab_size = folder.number("hidden_size"), folder.number("vocab_size")
-    heads = folder.number("num_attention_heads")
-    groups = folder.number("num_key_value_heads", heads)
-    kind = folder.config["model_type"]
-    parts.head_width = folder.number("head_dim", 128 if kind == "qwen3" else d // heads)
-    joined, inner = heads * parts.head_width, folder.number("intermediate_size")
-    biases = kind in ("llama", "qwen3") and folder.flag("attention_bias", False)
-    block_biases = kind == "llama" and folder.flag("mlp_bias", False)
-    parts.move("embedding", f"{prefix}embed_tokens.weight", vocab_size, d)
-    count = folder.number("num_hidden_layers")
-    for k in range(count):
-        source, to = f"{prefix}layers.{k}.", f"layers.{k}."
-        for name, own in (("query", heads), ("key", groups), ("value", groups)):
-            whence = f"{source}self_attn.{name[0]}_proj"
-            parts.move_heads(k, name, whence, own, d, biases or kind == "qwen2")
-        parts.move_map(k, "output", f"{source}self_attn.o_proj", d, joined, biases)
-        for name in ("query", "key") if kind == "qwen3" else ():
-            whence = f"{source}self_attn.{name[0]}_norm.weight"
-            parts.move(f"{to}attention.{name}_norm.scale", whence, parts.head_width)
-        parts.move(f"{to}norm1.scale", f"{source}input_layernorm.weight", d)
-        for name, whence, out, width in (
-            ("gate", "gate", inner, d),
-            ("w1", "up", inner, d),
-            ("w2", "down", d, inner),
-        ):
-            whence = f"{source}mlp.{whence}_proj"
-            parts.move_map(k, name, whence, out, width, block_biases)
-        parts.move(f"{to}norm2.scale", f"{source}post_attention_layernorm.weight", d)
-    parts.move("final_norm.scale", f"{prefix}norm.weight", d)
-    layer: dict[str, Any] = {"weighting": "softmax", "mask": "future"}
-    layer |= rotary_of(folder, parts.head_width)
-    if groups != heads:
-        layer["key_value_heads"] = groups
-    epsilon = folder.get("rms_norm_eps", 1e-6)
+    parts.heads = folder.number("num_attention_heads")
+    parts.groups = folder.number("num_key_value_heads", parts.heads)
+    own = 128 if folder.config["model_type"] == "qwen3" else d // parts.heads
+    parts.head_width = folder.number("head_dim", own)
+
+
+def prepare(parts: Parts, prefix: str) -> None:
+    """Sets what the four model types differ in: biases and norms of heads."""
+    folder, kind = parts.folder, parts.folder.config["model_type"]
+    biases = {"query", "key", "value"} if kind == "qwen2" else set()
+    if kind in ("llama", "qwen3") and folder.flag("attention_bias", False):
+        biases |= {"query", "key", "value", "output"}
+    if kind == "llama" and folder.flag("mlp_bias", False):
+        biases |= {"gate", "w1", "w2"}
+    parts.biases = biases
     if kind == "qwen3":
-        of_heads = {"norm": "rms_norm", "layer_norm_epsilon": epsilon}
-        parts.config |= {"query_norm": of_heads, "key_norm": of_heads}
-    parts.config |= {
-        "norm": "rms_norm",
-        "layer_norm": "pre",
-        "layer_norm_epsilon": epsilon,
-        "activation": read_activation(folder, "hidden_act", "silu"),
-        "layers": [layer | window for window in _windows(folder, count)],
-    }
+        names = {f"{x}_norm": f"self_attn.{x[0]}_norm" for x in ("query", "key")}
+        parts.names = {**parts.names, **names}
+        norm = {"norm": "rms_norm", "layer_norm_epsilon": folder.get("layer_norm_eps")}
+        parts.config |= dict.fromkeys(names, norm)
+
+
+def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
+    """Adds the layers; entries with rotary positions, groups of heads and windows."""
+    layer = rotary_of(parts.folder, parts.head_width)
+    if parts.groups != parts.heads:
+        layer["key_value_heads"] = parts.groups
+    count = len(plain_layers(parts, source))
+    return [layer | window for window in _windows(parts.folder, count)]
 
 
 def _windows(folder: Source, count: int) -> list[dict[str, int]]:
@@ -84,3 +78,19 @@ def _windows(folder: Source, count: int) -> list[dict[str, int]]:
         slides = [kind == "sliding_attention" for kind in types]
     window = folder.number("sliding_window", 4096)
     return [{"window": window} if slide else {} for slide in slides]
+
+
+LLAMA = Family(
+    embedding="embed_tokens.weight",
+    heads=DECODER,
+    layer=LAYER,
+    norms={"final_norm": "norm"},
+    norm="rms_norm",
+    keys={"layer_norm_eps": "rms_norm_eps"},
+    epsilon=1e-6,
+    activation="silu",
+    read_heads=read_heads,
+    prepare=prepare,
+    put_layers=put_layers,
+    tied=False,
+)

@@ -6,21 +6,27 @@ layer has no norm before its attention: one stands behind the embedding.
 
 from typing import Any
 
-import numpy as np
-
 from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families.bert import put_decoder
+from jax_models.format.pretrained.families.family import Family
 from jax_models.format.pretrained.parts import (
     Parts,
     Source,
     expect_default,
     read_activation,
     read_layer_types,
-    read_sizes,
 )
 from jax_models.format.pretrained.rotary import rotary_of
 
+LAYER = {
+    "fused": "attn.Wqkv",
+    "output": "attn.Wo",
+    "gated": "mlp.Wi",
+    "w2": "mlp.Wo",
+    "norm1": "attn_norm",
+    "norm2": "mlp_norm",
+}
 # By a layer's type: the older name of its theta, and its default.
 THETA = {
     "full_attention": ("global_rope_theta", 160_000.0),
@@ -28,40 +34,25 @@ THETA = {
 }
 
 
-def put_modernbert(parts: Parts, prefix: str) -> None:
-    """Adds a checkpoint's config and tensors, except its output head's, to `parts`."""
-    folder, (d, vocab_size, heads) = parts.folder, read_sizes(parts)
-    has_bias, parts.biases = folder.flag("norm_bias", False), False
-    for key in ("attention_bias", "mlp_bias"):
-        expect_default(folder, key, [False], "its maps are read without biases")
-    parts.move("embedding", f"{prefix}embeddings.tok_embeddings.weight", vocab_size, d)
-    parts.move_norm("entry.norm", f"{prefix}embeddings.norm", d, has_bias)
-    inner = folder.number("intermediate_size")
+def prepare(parts: Parts, prefix: str) -> None:
+    """Sets that maps have no biases, and norms where the configuration says so."""
+    has_bias = parts.folder.flag("norm_bias", False)
+    parts.biases = ("norm1", "norm2") if has_bias else ()
+
+
+def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
+    """Adds the layers, the first without its first norm; entries by their types."""
+    folder = parts.folder
     count = folder.number("num_hidden_layers")
     every = folder.number("global_attn_every_n_layers", 3)
     default = [list(THETA)[bool(k % every)] for k in range(count)]
     types = read_layer_types(folder, default, tuple(THETA))
-    for k in range(len(types)):
-        source, to = f"{prefix}layers.{k}.", f"layers.{k}."
-        parts.split_heads(k, f"{source}attn.Wqkv.{{}}", heads)
-        parts.move_map(k, "output", f"{source}attn.Wo", d, d, False)
-        gate, w1 = np.split(folder.take(f"{source}mlp.Wi.weight", 2 * inner, d), 2)
-        parts.put(f"{to}ffn.gate", gate)
-        parts.put(f"{to}ffn.w1", w1)
-        parts.move_map(k, "w2", f"{source}mlp.Wo", d, inner, False)
-        if k:
-            parts.move_norm(f"{to}norm1", f"{source}attn_norm", d, has_bias)
-        parts.move_norm(f"{to}norm2", f"{source}mlp_norm", d, has_bias)
-    parts.move_norm("final_norm", f"{prefix}final_norm", d, has_bias)
-    entries = {kind: _attention(folder, kind, parts.head_width) for kind in set(types)}
-    layers = [{"weighting": "softmax"} | entries[kind] for kind in types]
-    layers[0]["norm1"] = False
-    parts.config |= {
-        "layer_norm": "pre",
-        "layer_norm_epsilon": folder.get("norm_eps", 1e-5),
-        "activation": read_activation(folder, "hidden_activation", "gelu"),
-        "layers": layers,
-    }
+    for k in range(count):
+        parts.names = {x: name for x, name in LAYER.items() if k or x != "norm1"}
+        parts.move_layer(k, f"{source}{k}.")
+    kinds = {kind: _attention(folder, kind, parts.head_width) for kind in set(types)}
+    first, *others = (kinds[kind] for kind in types)
+    return [first | {"norm1": False}, *others]
 
 
 def _attention(folder: Source, kind: str, width: int) -> dict[str, Any]:
@@ -115,3 +106,23 @@ def _head(parts: Parts) -> None:
         read_activation(folder, "classifier_activation", "gelu"),
         {"norm": "layer_norm", "epsilon": epsilon},
     ]
+
+
+MODERNBERT = Family(
+    embedding="embeddings.tok_embeddings.weight",
+    decoder="decoder.weight",
+    heads={
+        "masked_lm": masked_lm,
+        "classifier": classifier,
+        "token_classifier": token_classifier,
+    },
+    layer=LAYER,
+    norms={"entry.norm": "embeddings.norm", "final_norm": "final_norm"},
+    keys={"layer_norm_eps": "norm_eps", "hidden_act": "hidden_activation"},
+    epsilon=1e-5,
+    only=dict.fromkeys(
+        ("attention_bias", "mlp_bias"), (False, "its maps are read without biases")
+    ),
+    prepare=prepare,
+    put_layers=put_layers,
+)

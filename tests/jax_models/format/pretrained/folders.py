@@ -78,6 +78,16 @@ def refusal(call):
     return line
 
 
+def assert_one_model(name, place, *copies):
+    """Copies of a fixture, of tensors and what is said, are one model, byte by byte."""
+    models = set()
+    for at, (tensors, said) in enumerate(copies):
+        (place / str(at)).mkdir()
+        folder = copied(name, place / str(at), tensors, **said)
+        models.add(jm.model_bytes(jm.from_pretrained(folder)))
+    assert len(models) == 1
+
+
 def assert_says(line, *parts):
     for part in parts:
         assert part in line, line

@@ -16,6 +16,7 @@ from tests.bounds.influence.expect import refused
 from tests.jax_models.format.pretrained.folders import (
     FIXTURES,
     assert_is_plain,
+    assert_one_model,
     assert_says,
     copied,
     refusal,
@@ -72,10 +73,7 @@ OLDER = [
 
 @pytest.mark.parametrize(("name", "said"), OLDER, ids=[name for name, _ in OLDER])
 def test_older_names_of_settings_mean_the_same(name, said, tmp_path):
-    for place in ("new", "old"):
-        (tmp_path / place).mkdir()
-    models = read(name, tmp_path / "new"), read(name, tmp_path / "old", **said)
-    assert jm.model_bytes(models[0]) == jm.model_bytes(models[1])
+    assert_one_model(name, tmp_path, (None, {}), (None, said))
 
 
 def test_a_part_of_each_head_is_turned_by_default(tmp_path):
@@ -112,13 +110,9 @@ def test_groups_of_albert_follow_the_rounding_of_transformers():
 
 
 def test_a_bias_of_the_last_map_may_stand_under_the_decoders_name(tmp_path):
-    held = weights_of("bert")
-    other = dict(held)
+    other = weights_of("bert")
     other["cls.predictions.decoder.bias"] = other.pop("cls.predictions.bias")
-    for place in ("one", "two"):
-        (tmp_path / place).mkdir()
-    models = read("bert", tmp_path / "one"), read("bert", tmp_path / "two", other)
-    assert jm.model_bytes(models[0]) == jm.model_bytes(models[1])
+    assert_one_model("bert", tmp_path, (None, {}), (other, {}))
 
 
 def test_a_decoder_of_its_own_has_a_bias_of_its_own(tmp_path):
