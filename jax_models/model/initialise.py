@@ -210,18 +210,9 @@ def random_transformer(
             f"num_heads = {num_heads} does not divide d_model = {d_model}; choose a "
             "divisor, so that every head has width d_model / num_heads"
         )
-    if num_heads % (parts.key_value_heads or num_heads):
-        raise InputError(
-            f"key_value_heads = {parts.key_value_heads} does not divide num_heads = "
-            f"{num_heads}; choose a divisor, so that every group has as many heads"
-        )
     choose_name("mask", mask, MASKS)
     choose_name("score", score, tuple(SCORES))
     choose_name("layer_norm", layer_norm, NORM_PLACEMENTS)
-    if parts.combine == "concat" and layer_norm != "none":
-        raise InputError('combine="concat" goes only with layer_norm="none"')
-    if parts.combine == "parallel" and layer_norm == "post":
-        raise InputError('combine="parallel" goes only with layer_norm="none" or "pre"')
     names = _weighting_names(weighting, num_layers)
     if not any(WEIGHTINGS[name].hard for name in names):
         why = "no layer has hard attention"

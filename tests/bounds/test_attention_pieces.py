@@ -247,7 +247,7 @@ def test_beyond_the_windows_of_all_layers_influence_is_zero():
 
 
 def test_key_heads_that_do_not_divide_the_heads_are_refused():
-    with refused("does not divide num_heads = 2"):
+    with refused("key_value_heads = 3; expected a divisor of the 2 heads"):
         model_of("one key head", key_value_heads=3)
     with refused("key_value_heads = 3; expected a divisor"):
         jm.with_weighting(with_key_heads(3), "softmax")
