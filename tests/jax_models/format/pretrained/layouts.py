@@ -8,46 +8,23 @@ from collections.abc import Callable
 import numpy as np
 from safetensors.numpy import load_file
 
+from jax_models.format.pretrained.families import FAMILIES
 from tests.jax_models.format.pretrained.folders import INDEX, copied, sharded
 from tests.jax_models.format.pretrained.torch_layout import save_torch
 
-WORDS = "embeddings.word_embeddings.weight"
 INV_FREQ = "layers.0.self_attn.rotary_emb.inv_freq"
 CONTACTS = ("contact_head.regression.weight", "contact_head.regression.bias")
-# The prefix of the base model, its embedding, the decoder, what its writers left behind.
-NAMES = {
-    "bert": ("bert.", WORDS, "cls.predictions.decoder.weight", ()),
-    "roberta": ("roberta.", WORDS, "lm_head.decoder.weight", ()),
-    "electra": ("electra.", WORDS, "generator_lm_head.weight", ()),
-    "distilbert": ("distilbert.", WORDS, "vocab_projector.weight", ()),
-    "albert": ("albert.", WORDS, "predictions.decoder.weight", ()),
-    "esm": (
-        "esm.",
-        WORDS,
-        "lm_head.decoder.weight",
-        ("embeddings.position_embeddings.weight", *CONTACTS),
-    ),
-    "gpt2": (
-        "transformer.",
-        "wte.weight",
-        "lm_head.weight",
-        ("h.0.attn.bias", "h.2.attn.masked_bias"),
-    ),
-    "gpt_neox": (
-        "gpt_neox.",
-        "embed_in.weight",
-        "embed_out.weight",
-        ("layers.0.attention.bias", "layers.1.attention.masked_bias"),
-    ),
-    "opt": ("model.decoder.", "embed_tokens.weight", "lm_head.weight", ()),
-    "modernbert": ("model.", "embeddings.tok_embeddings.weight", "decoder.weight", ()),
-    **dict.fromkeys(
-        ("llama", "mistral", "qwen2", "qwen3"),
-        ("model.", "embed_tokens.weight", "lm_head.weight", (INV_FREQ,)),
-    ),
+# Families, without those that are called otherwise alone.
+NAMES = [name for name in FAMILIES if name not in ("xlm-roberta", "camembert")]
+DECODERS = [name for name in NAMES if "causal_lm" in FAMILIES[name].heads]
+ENCODERS = [name for name in NAMES if name not in DECODERS]
+# What writers left behind in files of some families.
+LEFT = {
+    "esm": ("embeddings.position_embeddings.weight", *CONTACTS),
+    "gpt2": ("h.0.attn.bias", "h.2.attn.masked_bias"),
+    "gpt_neox": ("layers.0.attention.bias", "layers.1.attention.masked_bias"),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), (INV_FREQ,)),
 }
-ENCODERS = ("bert", "roberta", "electra", "distilbert", "albert", "esm")
-DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "opt")
 
 
 @dataclasses.dataclass
@@ -60,11 +37,11 @@ class Checkpoint:
     head: str | None = None
 
     def __post_init__(self):
-        self.prefix, self.embedding, self.decoder, self.left = NAMES[self.name]
-
-    @property
-    def table(self):
-        return self.prefix + self.embedding
+        family = FAMILIES[self.name]
+        self.decoder, self.left = family.decoder, LEFT.get(self.name, ())
+        # The embedding, and the prefix of the base model that it has in the plain files.
+        (self.table,) = (x for x in self.tensors if x.endswith(family.embedding))
+        self.prefix = self.table.removesuffix(family.embedding)
 
     def name_all(self, rename):
         self.tensors = {rename(name): x for name, x in self.tensors.items()}

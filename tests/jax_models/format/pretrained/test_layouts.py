@@ -7,7 +7,6 @@ import pytest
 
 import jax_models as jm
 from jax_models.format.pretrained import load
-from jax_models.format.pretrained.families import FAMILIES
 from tests.bounds.influence.expect import refused
 from tests.jax_models.format.pretrained.folders import (
     INDEX,
@@ -43,11 +42,6 @@ def read(one, place, finish=None):
 @functools.cache
 def plain_tensors(name):
     return weights_of(name)
-
-
-def test_every_family_is_in_the_table():
-    kinds = {"xlm-roberta": "roberta", "camembert": "roberta"}
-    assert {kinds.get(name, name) for name in FAMILIES} == set(NAMES)
 
 
 def pairs(cases, of_every):
