@@ -92,7 +92,7 @@ test_curve = refused(
     --query=4 | query
     --weighting=softmax,hard | 'hard' is not one of softmax
     --temperature=1,warm | 'warm' is not a temperature
-    --temperature= | name at least one
+    --temperature= | --temperature=: '' is not a temperature
     --temperature=1,2,3,4,5,6,7,8 | at most 7
     --bounds=none,certified | none stands alone
     --figure_format=gif | 'gif' is not one of png, pdf, svg
@@ -237,7 +237,7 @@ test_targets = refused(
 test_substitutes = refused(
     f"{ASK} --sequence=ACDE",
     """
-    --symbols= | --symbols=: name at least one
+    --symbols= | --symbols=: it is empty; expected symbols
     --symbols=A,,C | expected symbols, separated by commas
     --symbols=A,Z | 'Z' is not in the vocabulary: A C D
     --symbols=A,20 | --symbols lists the symbol 20, which is no substitute: the model
@@ -272,14 +272,14 @@ test_model = refused(
     --d_model=0 | --d_model=0
     --d_model=5 | even width
     --scale=-1 | --scale=-1
-    --scale=inf | scale = inf
+    --scale=inf | --scale=inf: inf is not a non-negative number
     """,
 )
 test_model_of_another_kind = refused(
     "model",
     """
     --model=m --preset=ones | give --model or --preset, not both
-    --preset=two | --preset=two: value should be one of <random|parity|
+    --preset=two | --preset=two: 'two' is not one of random, parity, 
     --c=2 | --c is the sharpness of a construction; name its --preset
     --head=lm | --head is of a checkpoint, and --model names no folder
     --preset=ones --d_ff=3 | --d_ff describes a random model
@@ -368,7 +368,7 @@ test_sensitivity = refused(
 test_simulate = refused(
     "simulate --lengths=4",
     """
-    --preset=ones --weighting=softmax | leftmost_hard|rightmost_hard|average
+    --preset=ones --weighting=softmax | 'softmax' is not one of leftmost_hard, rightmost
     --preset=first | layers.0 has softmax attention
     --preset=ones --epsilon=0 | epsilon
     --preset=ones --epsilon=2 | epsilon
