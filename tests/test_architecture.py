@@ -25,7 +25,7 @@ BEYOND_NUMBERS = {"jax", "jax_models"}
 SEARCH = "bounds.restriction"
 CHECKER = ("bounds.restriction.checker", "bounds.restriction.checking")
 # Who knows absl's flags: what makes them of options, and reads them where a run begins.
-FLAGS = {"bounds.cli.main", "bounds.cli.shared.options"}
+FLAGS = {"bounds.cli.shared.options"}
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc"}
 MAX_LINES = 600
 

@@ -154,7 +154,8 @@ class Declared:
             number = self.kind(ascii_number(str(value)))
         except (ValueError, OverflowError):
             raise ValueError(f"expected {bounds.syntactic_help}") from None
-        if not math.isfinite(number) or bounds.is_outside_bounds(number):
+        # In this order: an integer may be beyond all floats.
+        if bounds.is_outside_bounds(number) or not math.isfinite(number):
             raise ValueError(f"{number} is not {bounds.syntactic_help}")
         return number
 
@@ -187,7 +188,7 @@ class Group:
     given: frozenset[str] = dataclasses.field(default=None, compare=False, repr=False)  # pyright: ignore
 
     def __post_init__(self) -> None:
-        """Reads defaults and texts with the flags' parsers, and notes what was given."""
+        """Reads defaults and texts, and notes the names of the options that were given."""
         found = fields_of(type(self))
         for one in found.values():
             value = getattr(self, one.name)

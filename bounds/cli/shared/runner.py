@@ -374,15 +374,13 @@ class LengthSweep:
             config = {**options.key(), "n": n, **depends}
             cells.append(sweep.Cell(config, f"n = {n}", partial(self.compute, n)))
 
-        def rows(store: ResultStore) -> Rows:
-            return [{**row, **self.named} for row in sweep.found_rows(store, cells)]
-
+        found = lambda store: sweep.found_rows(store, cells)
         return Work(
-            lambda store: self.export(sweep.found_rows(store, cells)),
+            lambda store: self.export(found(store)),
             cells,
             f"{options.COMMAND}: {self.opening}{describe_lengths(options.lengths)}",
             self.verb,
-            rows=rows,
+            rows=lambda store: [{**row, **self.named} for row in found(store)],
         )
 
 

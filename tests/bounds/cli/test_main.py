@@ -80,6 +80,7 @@ MISSPELT = "--seeed=1", "Unknown command line flag 'seeed'. Did you mean: seed"
         ("sample", "--count=3", "Unknown command line flag 'count'"),
         ("curve", "--d_ff=1,2", "--d_ff=1,2: expected an integer in the range [1, "),
         ("curve", "--d_ff=-1", "-1 is not an integer in the range [1, 2147483647]"),
+        ("curve", f"--d_ff={10**400}", "0 is not an integer in the range [1, "),
         ("curve", "--c=x", "--c=x: expected a number"),
         ("curve", "--c=nan", "--c=nan: nan is not a number"),
         ("curve", "--fresh=maybe", "--fresh=maybe: expected true or false"),

@@ -1,11 +1,8 @@
 """Options are values: those made in Python equal those read from flags."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-import bounds
 from bounds.batch.specification import typed
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.groups import Figure, Lengths, Model, Stored
@@ -23,7 +20,6 @@ from jax_models.errors import InputError
 from jax_models.model.mask import MASKS
 
 MIGRATED = [one for one in COMMANDS.values() if one.options is not None]
-CODE = Path(bounds.__file__).parent
 
 
 class TryOptions(Lengths, Model, Stored, Figure):
@@ -94,12 +90,6 @@ def test_own_options_stand_before_those_of_groups_each_once():
     assert len(names) == len(set(names))
     assert fields_of(TryOptions)["lengths"].help.endswith(" Few.")
     assert list_words(("x", MASKS)) == ("x", *MASKS)
-
-
-def test_flag_values_are_seen_by_the_module_of_options_alone():
-    seen = (path for path in CODE.rglob("*.py") if "FlagValues" in path.read_text())
-    found = {str(path.relative_to(CODE)) for path in seen}
-    assert found == {"cli/shared/options.py"}
 
 
 @pytest.mark.parametrize("command", MIGRATED, ids=lambda one: one.name)
