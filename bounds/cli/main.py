@@ -23,7 +23,7 @@ from bounds.cli.start import PROGRAM, RUN, number_of
 from bounds.version import __version__
 from jax_models.errors import InputError, InputWarning
 
-WIDTH = 79
+WIDTH, INDENT = 79, 6 * " "
 
 
 def overview() -> str:
@@ -48,13 +48,8 @@ def _entry(option: "Declared") -> str:
         text += f" One of {', '.join(option.words)}."
     if default not in (None, ()):
         text += f" (default: '{typed(default, option.name)}')"
-    wrapped = textwrap.fill(
-        text,
-        WIDTH,
-        initial_indent=" " * 6,
-        subsequent_indent=" " * 6,
-        break_on_hyphens=False,
-    )
+    wrapped = textwrap.fill(text, WIDTH - len(INDENT), break_on_hyphens=False)
+    wrapped = textwrap.indent(wrapped, INDENT)
     return f"  --{'[no]' * is_switch}{option.name}\n{wrapped}"
 
 

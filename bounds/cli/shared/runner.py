@@ -8,7 +8,6 @@ another configuration, or without a record, are replaced with --overwrite alone.
 import contextlib
 import dataclasses
 import errno
-import json
 import os
 import sys
 import tempfile
@@ -29,7 +28,7 @@ from bounds.store import sweep
 from bounds.store.file import explained, lock
 from bounds.store.provenance import provenance
 from bounds.store.results import MemoryResults, ResultStore
-from jax_models.arguments import CONFIG_BYTES, read_file
+from jax_models.arguments import read_json_file
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
 from jax_models.run.evaluate import AmbiguousTieWarning
@@ -131,9 +130,9 @@ def _difference(
 ) -> str | None:
     """Words on how the record in `path` differs from this configuration, or None."""
     try:
-        recorded = json.loads(read_file("record", path, CONFIG_BYTES))["flags"]
+        recorded = read_json_file("record", path)["flags"]
         names = recorded.keys() & given.keys()
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         return f"no record of {one}"
     if one != command:
         return f"the record of {one}, which wrote the same files"

@@ -19,8 +19,6 @@ from bounds.cli.shared.options import (
 from jax_models.errors import InputError
 from jax_models.model.mask import MASKS
 
-MIGRATED = [one for one in COMMANDS.values() if one.options is not None]
-
 
 class TryOptions(Lengths, Model, Stored, Figure):
     """Options of a command that is none."""
@@ -92,7 +90,7 @@ def test_own_options_stand_before_those_of_groups_each_once():
     assert list_words(("x", MASKS)) == ("x", *MASKS)
 
 
-@pytest.mark.parametrize("command", MIGRATED, ids=lambda one: one.name)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda one: one.name)
 def test_every_command_has_a_class_of_options_whose_defaults_are_read(command):
     options = command.options
     assert issubclass(options, Group)
