@@ -24,7 +24,7 @@ if os.environ.get("CHECK_SHAPES"):
 
     shapes.check_packages("jax_models", "bounds")
 
-from bounds.cli.shared.platforms import keep_programs
+from jax_models.run.kept_programs import keep_programs
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -23,6 +23,7 @@ from bounds.cli.shared.target import number_symbol, target_key
 from bounds.curves.decay import exponent_interval
 from bounds.curves.inputs import sampled_inputs
 from bounds.influence.method import Run
+from bounds.influence.targets.table import GRAMMAR, check_grammar, parse_target
 from bounds.numbers.notation import column_table, parse_bytes, ruled
 from jax_models.model.transformer import encode_positions
 
@@ -48,9 +49,9 @@ class SensitivityOptions(
     )
     target: str | None = option(
         None,
-        f"The number whose sign is watched: {groups.GRAMMAR}, of one "
+        f"The number whose sign is watched: {GRAMMAR}, of one "
         "entry; by default the model's decision.",
-        check=groups.check_grammar,
+        check=check_grammar,
     )
     num_inputs: int = option(
         32, "Sampled inputs at each length with more than 2^16 inputs.", least=2
@@ -78,7 +79,7 @@ def plan(options: SensitivityOptions) -> Work:
     if options.target is None:
         sensitivity.decision_of(model)
     else:
-        target = groups.parse_target(
+        target = parse_target(
             options.target, lambda name: number_symbol(name, None, "--target")
         )
     source = sampled_inputs(model, "random", options.num_inputs, options.seed)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Shaped
 
-from bounds.batch.layout import Layout, Row, is_number, name_axis, show_value, values
 from bounds.curves.series import points
 from bounds.figures.primitives import (
     COLUMN,
@@ -25,6 +24,14 @@ from bounds.figures.primitives import (
     new_figure,
     show_legend,
     write,
+)
+from bounds.figures.sweep_layout import (
+    Layout,
+    Row,
+    is_number,
+    name_axis,
+    show_value,
+    values,
 )
 from bounds.store.table import Table
 from jax_models.languages.base import Levels

@@ -18,12 +18,11 @@ from bounds.cli.shared import options
 from bounds.cli.shared.options import Group, expect_name, option, read_lengths
 from bounds.influence.choice import METHOD_NAMES
 from bounds.influence.method import Rounding
-from bounds.influence.targets.base import NumberSymbol
-from bounds.influence.targets.table import TARGETS
+from bounds.influence.targets.table import GRAMMAR, check_grammar
 from bounds.numbers.notation import parse_bytes, parse_temperature
 from bounds.rounding.precision import PRECISIONS
 from bounds.store.output import FORMATS
-from jax_models.arguments import MAX_COUNT, show
+from jax_models.arguments import MAX_COUNT
 from jax_models.constructions import PRESETS, build_preset, preset_parameters
 from jax_models.errors import InputError
 from jax_models.languages import LANGUAGES
@@ -85,28 +84,6 @@ def _is_hard_preset(name: str) -> bool:
     return jax.eval_shape(
         functools.partial(build_preset, name, dtype="float32")
     ).is_hard
-
-
-GRAMMAR = ", ".join(f"{name}{one.form}" for name, one in TARGETS.items())
-
-
-def check_grammar(text: str) -> None:
-    """Raises `InputError` for a text that is no value of `--target`."""
-    seen: dict[str, int] = {}
-    parse_target(text, lambda name: seen.setdefault(name, len(seen)))
-
-
-def parse_target(text: str, symbol: NumberSymbol) -> Any:
-    """Returns the target that a text names; `symbol` gives the number of a symbol's name."""
-    word, *given = text.split(":")
-    if word not in TARGETS:
-        raise InputError(f"{show(text)} is no target; expected {GRAMMAR}")
-    named = all(name for part in given for name in part.split(","))
-    found = TARGETS[word].parse(given, symbol) if named else None
-    if found is None:
-        expected = f"{word}{TARGETS[word].form}"
-        raise InputError(f"{show(text)} is no target; expected {expected}")
-    return found
 
 
 class Output(Group):

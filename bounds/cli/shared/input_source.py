@@ -4,17 +4,27 @@ import dataclasses
 import os
 from typing import Any
 
-import numpy as np
-from jaxtyping import Int
-
 import jax_models as jm
 from bounds.cli.shared.groups import RECORDS, Inputs, Model, Texts
 from bounds.curves import inputs
 from jax_models import languages
-from jax_models.arguments import INPUT_BYTES, ascii_number, expect_file, read_file, show
+from jax_models.arguments import expect_file
 from jax_models.constructions import PRESET_LANGUAGES
+from jax_models.format.input_files import (
+    FASTA,
+    SMILES,
+    read_fasta,
+    read_smiles,
+    read_tokens,
+    read_whole,
+)
 from jax_models.run.evaluate import check_tokens
 
+# By flag of a file of texts: its reader, the noun of a text, and the expected content.
+FILES = {
+    "fasta": (read_fasta, "record", FASTA),
+    "smiles": (read_smiles, "molecule", SMILES),
+}
 # Flags of inputs of letters, of which none may be unknown.
 LETTERS = (*RECORDS, "sequence")
 
@@ -46,13 +56,12 @@ def _read_texts(name: str, value: str, tokenizer: jm.Tokenizer) -> inputs.GivenI
     elif name == "text":
         texts = {"": read_whole("text", value).removesuffix("\n")}
     else:
-        found = READERS[name](value)
+        read, noun, expected = FILES[name]
+        found = read(value)
         if not found:
-            raise jm.InputError(
-                f"{value}: the file is empty; expected {EXPECTED[name]}"
-            )
+            raise jm.InputError(f"{value}: the file is empty; expected {expected}")
         texts = {
-            f": {NOUNS[name]} {at}{own and f' ({own})'}": text
+            f": {noun} {at}{own and f' ({own})'}": text
             for at, (own, text) in enumerate(found)
         }
     # In molecules the case of an atom marks aromaticity.
@@ -64,49 +73,8 @@ def record_names(options: Texts) -> list[str]:
     """Names of the records of `--fasta`, or their numbers; [] without the flag."""
     if options.fasta is None:
         return []
-    found = _records(options.fasta)
+    found = read_fasta(options.fasta)
     return [name or str(at) for at, (name, _) in enumerate(found)]
-
-
-def read_whole(name: str, path: str) -> str:
-    """Content of a text file, without a byte-order mark."""
-    try:
-        content = read_file(f"--{name}", path, INPUT_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise jm.InputError(f"{path}: not a text in UTF-8 ({error})") from error
-    return content.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _records(path: str) -> list[tuple[str, str]]:
-    """Records of a FASTA file: pairs of a name, "" where there is none, and letters."""
-    found: list[tuple[str, list[str]]] = []
-    lines = read_whole("fasta", path).splitlines()
-    for number, line in enumerate(map(str.strip, lines), 1):
-        if line.startswith(">"):
-            name, *_ = [*line[1:].split(), ""]
-            found.append((name, []))
-        elif line and not found:
-            raise jm.InputError(
-                f"{path}: line {number} is {show(line)}; expected {EXPECTED['fasta']}"
-            )
-        elif line:
-            found[-1][1].append("".join(line.split()))
-    return [(name, "".join(lines)) for name, lines in found]
-
-
-def _molecules(path: str) -> list[tuple[str, str]]:
-    """Molecules of a SMILES file: pairs of a name, "" where there is none, and SMILES."""
-    lines = read_whole("smiles", path).splitlines()
-    words = ([*line.split(), ""] for line in lines if line.strip())
-    return [(name, molecule) for molecule, name, *_ in words]
-
-
-READERS = {"fasta": _records, "smiles": _molecules}
-NOUNS = {"fasta": "record", "smiles": "molecule"}
-EXPECTED = {
-    "fasta": "records, each a line with > and its name, and lines of letters",
-    "smiles": "one molecule a line, and its name behind it if it has one",
-}
 
 
 # Symbols of a random model for random inputs, where no flag gives their number.
@@ -180,43 +148,3 @@ def read_given(
         return _read_texts(name, file, tokenizer)
     expect_file("text file", file)
     return inputs.GivenInputs(file, (languages.read_text(file, vocabulary),))
-
-
-def read_tokens(path: str) -> tuple[Int[np.ndarray, "tokens"], ...]:
-    """Token sequences of a file: one of words, or the rows of a NumPy array."""
-    expect_file("token file", path)
-    if os.fspath(path).endswith(".npy"):
-        tokens = np.atleast_2d(load_array(path))
-    else:
-        content = read_file("token file", path, INPUT_BYTES)
-        words = content.decode("utf-8-sig", errors="replace").split()
-        tokens = np.empty((1, len(words)), np.int64)
-        for place, word in enumerate(words):
-            try:
-                tokens[0, place] = int(ascii_number(word))
-            except (ValueError, OverflowError):
-                raise jm.InputError(
-                    f"{path}: {word[:40]!r} at position {place} is not a token; "
-                    "expected integers separated by whitespace"
-                ) from None
-    if tokens.size == 0:
-        raise jm.InputError(f"{path}: no tokens (n = 0); an input has at least one")
-    return tuple(tokens)
-
-
-def load_array(path: str) -> Int[np.ndarray, "*inputs tokens"]:
-    """Integers of a NumPy file, one row or several, as int64."""
-    try:
-        # Not `np.load`, which opens archives and pickles too.
-        with open(path, "rb") as file:
-            tokens = np.lib.format.read_array(file, allow_pickle=False)
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # of many kinds: the header is parsed as Python
-        raise jm.InputError(f"{path}: not a NumPy array file ({error})") from error
-    if tokens.dtype.kind not in "iu" or tokens.ndim not in (1, 2):
-        raise jm.InputError(
-            f"{path}: expected integers, one row or several of a length, found "
-            f"{tokens.dtype} of shape {list(tokens.shape)}"
-        )
-    return tokens.astype(np.int64)

@@ -14,7 +14,7 @@ import jax
 
 import jax_models as jm
 from bounds.cli.shared import input_source
-from bounds.cli.shared.groups import SHAPE, Inputs, Model, OneInput, parse_target
+from bounds.cli.shared.groups import SHAPE, Inputs, Model, OneInput
 from bounds.cli.shared.target import number_symbol
 from bounds.curves.inputs import GivenInputs, InputSource, draw_inputs, own_lengths
 from bounds.curves.measurement import Question, Subject, reweighted, weighting_label
@@ -22,7 +22,7 @@ from bounds.influence import Incremental, Proposed, Screened
 from bounds.influence.method import Way
 from bounds.influence.substitution import check_query, choose_query
 from bounds.influence.targets.log_probability_sum import InputSum
-from bounds.influence.targets.table import check_target
+from bounds.influence.targets.table import check_target, parse_target
 from bounds.numbers.notation import parse_bytes
 from bounds.store.output import file_sha256, sha256
 from jax_models.arguments import MAX_LENGTH, expect_integer

@@ -9,11 +9,11 @@ from jaxtyping import Int
 
 import jax_models as jm
 from bounds.cli.shared.groups import OneInput
-from bounds.cli.shared.input_source import load_array, read_whole
 from bounds.influence.targets.base import is_count
 from bounds.influence.targets.log_probability_sum import AHEAD
 from bounds.influence.targets.table import TARGETS
 from jax_models.arguments import expect_file, show
+from jax_models.format.input_files import load_array, read_whole
 from jax_models.format.pretrained.tokenizer import list_substitutes
 
 

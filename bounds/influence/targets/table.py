@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from bounds.influence.targets.base import Target
+from bounds.influence.targets.base import NumberSymbol, Target
 from bounds.influence.targets.cosine_distance import CosineDistance
 from bounds.influence.targets.function import TargetFunction
 from bounds.influence.targets.jensen_shannon import JensenShannon
@@ -19,7 +19,7 @@ from bounds.influence.targets.logit_difference import LogitDifference
 from bounds.influence.targets.plain import Activation, Logits
 from bounds.influence.targets.pooled import Pooled
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name
+from jax_models.arguments import choose_name, show
 from jax_models.run.evaluate import require_readout
 
 _ALL: tuple[type[Target], ...] = (
@@ -38,6 +38,7 @@ _ALL: tuple[type[Target], ...] = (
 )
 # Targets by the names that they have on the command line.
 TARGETS = {one.name: one for one in _ALL}
+GRAMMAR = ", ".join(f"{name}{one.form}" for name, one in TARGETS.items())
 # The targets that a name stands for in Python too.
 _NAMED: dict[str, Any] = {name: one for name, one in TARGETS.items() if not one.form}
 
@@ -86,3 +87,22 @@ def check_head_row(
                 f"sequences, is of the {model.head_row} row alone; watch row "
                 f"{0 if own == 0 else -1}, or the activation"
             )
+
+
+def check_grammar(text: str) -> None:
+    """Raises `InputError` for a text that is no value of `--target`."""
+    seen: dict[str, int] = {}
+    parse_target(text, lambda name: seen.setdefault(name, len(seen)))
+
+
+def parse_target(text: str, symbol: NumberSymbol) -> Any:
+    """Returns the target that a text names; `symbol` gives the number of a symbol's name."""
+    word, *given = text.split(":")
+    if word not in TARGETS:
+        raise InputError(f"{show(text)} is no target; expected {GRAMMAR}")
+    named = all(name for part in given for name in part.split(","))
+    found = TARGETS[word].parse(given, symbol) if named else None
+    if found is None:
+        expected = f"{word}{TARGETS[word].form}"
+        raise InputError(f"{show(text)} is no target; expected {expected}")
+    return found

@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from bounds.batch.layout import is_number
 from bounds.cli.batch import BATCHED, find_batched, is_of_rows
+from bounds.figures.sweep_layout import is_number
 from bounds.store.results import MemoryResults, ResultStore
 from tests.bounds.cli.outputs import RUNS
 

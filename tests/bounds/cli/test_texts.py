@@ -12,7 +12,6 @@ import tokenizers
 import jax_models as jm
 from bounds import compute_influence, read_store
 from bounds.cli.influence import InfluenceOptions
-from bounds.cli.shared.groups import parse_target
 from bounds.cli.shared.input_source import read_given
 from bounds.cli.shared.target import number_symbol
 from bounds.influence import (
@@ -22,6 +21,7 @@ from bounds.influence import (
     LogProbabilitySum,
     Loss,
 )
+from bounds.influence.targets.table import parse_target
 from tests.bounds.cli.outputs import (
     NAMES,
     OUT,

@@ -12,7 +12,7 @@ from bounds.figures.tables import (
 )
 from bounds.store.table import Table
 from jax_models.languages.base import Levels
-from tests.bounds.batch.test_layout import layout, make_rows
+from tests.bounds.figures.test_sweep_layout import layout, make_rows
 
 LEVELS = Levels(optimal=0.8, last_symbol=1.0, unigram=1.1)
 ROWS = [

@@ -13,7 +13,6 @@ from jaxtyping import Array
 import bounds
 import jax_models as jm
 from benchmarks import reference
-from bounds.cli.shared.groups import parse_target
 from bounds.influence import (
     TARGETS,
     LogProbability,
@@ -27,6 +26,7 @@ from bounds.influence.build import build_request
 from bounds.influence.choice import choose_method
 from bounds.influence.methods import exhaustive
 from bounds.influence.propagation import change_block
+from bounds.influence.targets.table import parse_target
 from jax_models.constructions import build_preset
 from jax_models.model.pytree import pytree
 from tests.bounds.influence.expect import encloses, refused

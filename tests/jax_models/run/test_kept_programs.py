@@ -10,9 +10,8 @@ from jax.experimental.compilation_cache import compilation_cache
 import bounds
 import jax_models as jm
 from bounds.cli.main import main
-from bounds.cli.shared import platforms
-from bounds.cli.shared.platforms import keep_programs, mend, user_folder
-from jax_models.errors import InputError
+from jax_models.run import kept_programs
+from jax_models.run.kept_programs import keep_programs, mend, user_folder
 
 SETTINGS = (
     "jax_enable_compilation_cache",
@@ -30,7 +29,7 @@ def settings(monkeypatch):
     before = {name: getattr(jax.config, name) for name in SETTINGS}
     jax.config.update("jax_enable_compilation_cache", True)
     jax.config.update("jax_compilation_cache_dir", None)
-    monkeypatch.setattr(platforms, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(kept_programs, "LEAST_SECONDS", 0.0)
     compilation_cache.reset_cache()
     yield
     for name, value in before.items():
@@ -124,7 +123,7 @@ def test_a_folder_that_cannot_be_made_is_no_obstacle_unless_it_was_named(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     keep_programs(None)
     assert jax.config.values["jax_compilation_cache_dir"] is None
-    with pytest.raises(InputError, match=r"file: cannot be written.*or off"):
+    with pytest.raises(OSError, match="exists"):
         keep_programs(str(tmp_path / "file"))
 
 
@@ -140,7 +139,7 @@ def test_a_folder_that_vanishes_or_fills_up_is_no_obstacle(tmp_path):
 
 
 def test_what_is_kept_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(platforms, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(kept_programs, "MOST_BYTES", 20_000)
     keep_programs(str(tmp_path))
     sizes = []
     for size in range(8, 20):
@@ -167,7 +166,7 @@ def test_what_a_killed_process_left_is_compiled_anew(tmp_path, share):
 
 
 def test_a_program_that_another_process_is_writing_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(platforms, "PATIENCE", 0.0)
+    monkeypatch.setattr(kept_programs, "PATIENCE", 0.0)
     (tmp_path / "half-cache").write_text("")
     with filelock.FileLock(tmp_path / ".lockfile"):
         mend(tmp_path)
@@ -176,7 +175,12 @@ def test_a_program_that_another_process_is_writing_is_left_alone(tmp_path, monke
     assert programs(tmp_path) == []
 
 
-def test_a_command_keeps_programs(tmp_path):
+def test_a_command_keeps_programs_or_names_the_flag(tmp_path, capsys):
     kept = tmp_path / "kept"
     assert main(["sample", f"--compilation_cache={kept}", f"--out={tmp_path}"]) == 0
     assert programs(kept)
+    capsys.readouterr()
+    file = next(kept.iterdir())
+    assert main(["sample", f"--compilation_cache={file}", f"--out={tmp_path}"]) == 1
+    said = f"--compilation_cache={file}: cannot be written (File exists); name another"
+    assert said in capsys.readouterr().err

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from bounds.batch.layout import Layout, choose_layout
+from bounds.figures.sweep_layout import Layout, choose_layout
 from jax_models import InputError
 
 SEED, MOST_LINES = ("seed", "input"), 7
