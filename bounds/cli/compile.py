@@ -12,11 +12,9 @@ in --out, and found there by the same command.
     --formula='P Q_a' --alphabet=ab --mode=FU --self_test=8 --out=results/tested
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 import jax_models as jm
 from bounds.cli.shared.groups import Computed, Stored
@@ -83,17 +81,13 @@ class CompileOptions(Computed, Stored):
     )
 
 
-Groups = Sequence[tuple[np.ndarray, bool]]  # as `strings_to_test` gives them
-
-
 def _tell(done: int, total: int, length: int) -> None:
     tell(f"{done} of {total} rounds, n = {length}")
 
 
-# A model, columns on its origin, the longest n that it is exact to, and its test on strings.
-Compiled = tuple[
-    jm.Transformer, dict[str, Any], int, Callable[[Groups], dict[str, Any]]
-]
+# A model, columns on its origin, the longest n that it is exact to, and its test on the
+# groups of `strings_to_test`.
+Compiled = tuple[jm.Transformer, dict[str, Any], int, Callable[[Any], dict[str, Any]]]
 
 
 def plan(options: CompileOptions) -> Work:

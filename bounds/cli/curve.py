@@ -128,9 +128,7 @@ COLUMNS = (
 
 def plan(options: CurveOptions) -> Work:
     """Work that measures all curves, with the bounds of --bounds."""
-    beyond = options.extend_to
-    if beyond is None and options.is_drawn:
-        beyond = EXTEND_TO
+    beyond = options.extend_to or (EXTEND_TO if options.is_drawn else None)
     trained_to = options.trained_to
     if trained_to is None and options.model is not None:
         trained_to = read_trained_to(options.model)

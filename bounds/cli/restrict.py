@@ -36,15 +36,11 @@ from bounds.restriction.analysis import PartialInput
 from bounds.restriction.counterexample import NAMES
 from bounds.restriction.record import (
     describe_restriction,
-    read_closed,
-    record_closed,
+    keep_parts,
     restriction_row,
 )
-from bounds.restriction.search import ClosedInput
-from bounds.store.file import explained
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
-from bounds.store.sweep import Cell, obtain
 from jax_models.arguments import show
 from jax_models.languages import RegularLanguage
 
@@ -105,8 +101,7 @@ def plan(options: RestrictOptions) -> Work | None:
     if options.verify is not None:
         verify(options, options.verify)
         return None
-    language: Any = read_language(options.language)
-    length = options.length
+    language, length = read_language(options.language), options.length
     model = restricted_model(options, language, length)
     names = ("query", "method", "attempts", "seed")
     asked: dict[str, Any] = {name: getattr(options, name) for name in names}
@@ -121,7 +116,7 @@ def plan(options: RestrictOptions) -> Work | None:
     # The file in which a model stands is not among what the search depends on.
     config = {
         **options.key("dtype"),
-        "language": language if isinstance(language, str) else language.text,
+        "language": getattr(language, "text", language),
         "model_sha256": sha256(jm.model_bytes(model)),
         "n": length,
         **asked,
@@ -132,16 +127,7 @@ def plan(options: RestrictOptions) -> Work | None:
     start = time.monotonic()
 
     def look(store: ResultStore, **more: Any) -> tuple[Restriction, float]:
-        earlier = []  # seconds that parts took which an earlier run finished
-
-        def remember(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
-            cell = Cell({**config, "part": name}, name, lambda: record_closed(work()))
-            if not options.fresh:
-                earlier.append(store.seconds(cell.config))
-            stored = obtain(store, cell, fresh=options.fresh)
-            with explained(store.path):
-                return read_closed(stored)
-
+        remember, earlier = keep_parts(store, config, options.fresh)
         found = search(model, length, **asked, remember=remember, **more)
         # What is written is what would be accepted: the checker is asked before.
         if not (checked := check_certificate(model, found.certificate)).accepted:

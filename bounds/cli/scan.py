@@ -41,16 +41,16 @@ from bounds.figures.inputs import scan_figure
 from bounds.influence.build import TableOptions
 from bounds.influence.choice import TABLE_METHOD_NAMES
 from bounds.influence.report import (
+    MASKS,
     quantity_of,
     scan_finding,
     scan_record,
     top_line,
 )
-from bounds.influence.scan import Frobenius
 from bounds.influence.table.lines import Named, Residues, largest_lines, write_lines
 from bounds.influence.table.reductions import Reduce
 from bounds.influence.table.view import SHAPES, check_shape
-from bounds.influence.targets.base import is_count
+from bounds.influence.table.words import WORDS, parse_reduce, parse_rows
 from bounds.numbers.kind import RTOL_EXACT
 from bounds.recipes.question import Recipe
 from bounds.store.output import FORMATS, write_bytes, write_csv
@@ -74,47 +74,6 @@ SET_BY = dict.fromkeys(RECIPES, SET_BY_RECIPE) | {
 OF_CHANGES = (
     *("method", "precision", "rounding", "ties", "memory_limit", "num_devices"),
 )
-
-
-WORDS = ("none", "max", "mean")
-# Words that may follow frobenius, and the argument that each gives.
-FROBENIUS: dict[str, tuple[str, Any]] = {
-    "tensor": ("symmetrize", "tensor"),
-    "map": ("symmetrize", "map"),
-    "nocenter": ("center", False),
-    "noapc": ("apc", False),
-    "left_out": ("wild_type", "left_out"),
-}
-GRAMMAR = (
-    f"{', '.join(WORDS)}, or frobenius[:tensor|:map][:nocenter][:noapc][:left_out]"
-)
-
-
-def parse_reduce(text: str | None) -> Any:
-    """Returns the reduction that a value of `--reduce` names."""
-    if text is None or text in WORDS:
-        return text
-    first, *words = text.split(":")
-    given = dict(FROBENIUS[word] for word in words if word in FROBENIUS)
-    # An unknown word, or two for one argument, leave fewer arguments than words.
-    if first != "frobenius" or len(given) < len(words):
-        raise jm.InputError(f"{show(text)} is no reduction; expected {GRAMMAR}")
-    return Frobenius(**given)
-
-
-def parse_rows(text: str | None) -> Any:
-    """Returns the `rows` of `bounds.scan` that a value of `--rows` names."""
-    if text in (None, "all", "own"):
-        return text
-    parts = [part.strip() for part in text.split(",")]
-    for part in parts:
-        if not is_count(part.removeprefix("-")):
-            raise jm.InputError(
-                f"{show(text)} names no rows; expected a position, negative ones counting "
-                "from the end, several separated by commas, all, or own"
-            )
-    rows = [int(part) for part in parts]
-    return rows[0] if len(rows) == 1 else rows
 
 
 class ScanOptions(OneInput, Ties, Incremental, Figure):
@@ -237,8 +196,6 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         super().refuse_unused()
 
 
-# Names of masks in vocabularies.
-MASKS = ("<mask>", "[MASK]")
 # Lines of scan.csv beyond which it is not written.
 MAX_ROWS = 10**6
 
@@ -281,8 +238,8 @@ def _ask_all(options: ScanOptions, mesh: Mesh | None) -> Iterator[Planned]:
                 "scan one by --input"
             )
         with _named_record(options, name):
-            asked = _ask(dataclasses.replace(options, input=at), first)
-            asked = dataclasses.replace(asked, record=name)
+            one = options if name is None else dataclasses.replace(options, input=at)
+            asked = dataclasses.replace(_ask(one, first), record=name)
             found = asked.plan(mesh)
             check_shape(options.figure, tuple(axes_of(asked, found)))
         first = first or asked.subject
@@ -359,31 +316,17 @@ def _by_recipe(options: ScanOptions, asked: Asked, reduce: Reduce) -> Asked:
     )
 
 
-def _residues(asked: Asked, first_residue: int) -> Residues | None:
-    """Names of substitutions as of residues; None if not all symbols are letters."""
-    if asked.tokenizer is None:
-        return None
-    name = asked.tokenizer.name
-    special = target.special_symbols(asked.subject.model, asked.tokenizer)
-    own = [name(x) for x in set(asked.tokens.tolist()) - set(special)]
-    if any(len(x) != 1 for x in own):
-        return None
-    # A mask stands for a residue.
-    uncounted = tuple(x for x in special if name(x) not in MASKS)
-    return Residues(name, asked.tokens, uncounted, first_residue)
-
-
 def _named(found: Joined, first_residue: int) -> Named:
     """Scan with names of its symbols, as residues if all symbols of the input are letters."""
-    asked = found.asked
-    name = asked.tokenizer and asked.tokenizer.name
-    model = asked.subject.model  # a classifier's classes are no symbols
-    return Named(
-        found.result,
-        _residues(asked, first_residue) or name,
-        asked.record,
-        model.classes == model.vocab_size,
-    )
+    asked, model = found.asked, found.asked.subject.model
+    name = _residues(asked, first_residue) or asked.words.name
+    of_vocabulary = model.classes == model.vocab_size  # a classifier's are no symbols
+    return Named(found.result, name, asked.record, of_vocabulary)
+
+
+def _residues(asked: Asked, first_residue: int) -> Residues | None:
+    special = target.special_symbols(asked.subject.model, asked.tokenizer)
+    return asked.words.residues(special, first_residue)
 
 
 def describe(found: Joined) -> dict[str, Any]:

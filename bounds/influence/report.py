@@ -1,7 +1,7 @@
 """Sentences on results about one input: the largest influence, or a scan's largest cell."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,20 @@ from jaxtyping import Int
 
 from bounds.influence.result import Influence, said_of
 from bounds.influence.scan import Frobenius, Scan
-from bounds.influence.table.lines import MUTATION, RESIDUE, ROW_RESIDUE, SYMBOL_NAMES
+from bounds.influence.table.lines import (
+    MUTATION,
+    RESIDUE,
+    ROW_RESIDUE,
+    SYMBOL_NAMES,
+    Residues,
+)
 from bounds.influence.table.reductions import Reduce
 from bounds.influence.targets.table import as_value
 from bounds.numbers.notation import enclosure_label
 from bounds.rounding.ranked import MARGIN
+
+# Names of masks in vocabularies.
+MASKS = ("<mask>", "[MASK]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +46,17 @@ class InputWords:
         old, new = ("" if x is None else f" ({x})" for x in names.values())
         words = f"at position {position}{old}"
         return words if symbol is None else f"{words}, symbol {symbol}{new}"
+
+    def residues(self, special: Sequence[int], first: int) -> Residues | None:
+        """Names of substitutions as of residues; None if not all symbols are letters."""
+        if self.name is None:
+            return None
+        own = [self.name(x) for x in set(self.tokens.tolist()) - set(special)]
+        if any(len(x) != 1 for x in own):
+            return None
+        # A mask stands for a residue.
+        uncounted = tuple(x for x in special if self.name(x) not in MASKS)
+        return Residues(self.name, self.tokens, uncounted, first)
 
 
 def influence_finding(

@@ -4,7 +4,8 @@ A restriction is a partial input (some positions fixed, others free) under which
 is constant; it is closed where the search has made it so.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ from jaxtyping import Int
 
 from bounds.restriction.analysis import FREE, PartialInput
 from bounds.restriction.restriction import Restriction
-from bounds.restriction.search import ClosedInput, Stage
+from bounds.restriction.search import ClosedInput, Remember, Stage
+from bounds.store.file import explained
+from bounds.store.results import ResultStore
+from bounds.store.sweep import Cell, obtain
 
 # Every language has its bits at the tokens 0 and 1.
 SYMBOLS = (0, 1)
@@ -38,6 +42,23 @@ def read_closed(row: Mapping[str, Any]) -> ClosedInput:
 
     stages = (Stage(stage["name"], partial(stage["rho"])) for stage in row["stages"])
     return ClosedInput(partial(row["rho"]), row["method"], tuple(stages))
+
+
+def keep_parts(
+    store: ResultStore, config: Mapping[str, Any], fresh: bool
+) -> tuple[Remember, list[float]]:
+    """Function that keeps parts of a search in a store, and seconds of those found there."""
+    earlier: list[float] = []
+
+    def remember(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
+        cell = Cell({**config, "part": name}, name, lambda: record_closed(work()))
+        if not fresh:
+            earlier.append(store.seconds(cell.config))
+        stored = obtain(store, cell, fresh=fresh)
+        with explained(store.path):
+            return read_closed(stored)
+
+    return remember, earlier
 
 
 def restriction_row(found: Restriction) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from benchmarks import reference
 from bounds.cli import scan as command
 from bounds.cli.in_parts import compute_parts
 from bounds.cli.main import COMMANDS
-from bounds.cli.scan import parse_reduce
 from bounds.influence.scan import Frobenius, scan
 from bounds.influence.table import frobenius
 from bounds.influence.table.layout import Layout
+from bounds.influence.table.words import parse_reduce
 from bounds.influence.targets.table import parse_target
 from bounds.store.results import MemoryResults
 from tests.architecture import with_architecture
