@@ -4,7 +4,6 @@ A restriction is a partial input (some positions fixed, others free) under which
 is constant; it is closed where the search has made it so.
 """
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 

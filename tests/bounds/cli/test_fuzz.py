@@ -15,64 +15,23 @@ from bounds.cli.batch import BATCHED
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.options import fields_of
 from bounds.restriction.restriction import FORMAT
+from tests.bounds.cli.outputs import EVERY
 
-BASES = {
-    "curve": "--lengths=3,4 --d_model=4 --d_ff=4",
-    "influence": "--length=4 --d_model=4 --d_ff=4",
-    "scan": "--length=4 --d_model=4 --d_ff=4",
-    "supremum": "--length=4 --d_model=4 --d_ff=4 --position=none --mask=none",
-    "constants": "--lengths=4 --d_model=4 --d_ff=4",
-    "lipschitz": "--lengths=4 --d_model=4 --d_ff=4 --restarts=1 --steps=2 --num_inputs=1",
-    "sensitivity": "--lengths=4 --d_model=4 --d_ff=4",
-    "restrict": "--length=6 --d_model=4 --d_ff=4",
-    "depth": "--num_layers=1 --num_heads=1",
-    "entropy": "--lengths=4 --language=parity",
-    "train": "--language=parity --length=4 --steps=2 --batch_size=2 --d_model=4 --d_ff=4",
-    "simulate": "--lengths=3 --weighting=average_hard --d_model=4 --d_ff=4",
-    "compile": "--formula=Qa --alphabet=ab --self_test=2",
-    "batch": "--command=constants --sweep=lengths=4 --dry_run",
-    "model": "--d_model=4 --d_ff=4",
-    "sample": "--length=4",
-    "import": "--folder=folder",
-}
 VALUES = [
     *("", " ", "abc", "nan", "inf", "-inf", "-1", "0", "1.5", "1e400", "-0", "0x10"),
     *(str(n) for n in (10**12, 10**19, 2**31, 2**63 - 1, 2**64, -(10**30), 10**400)),
     *(",", "1,,2", "4,3", "1:2", "1:2:3:4", "4:2:3", "::", "a=b", "=", "{", "[" * 9999),
-    *(
-        "é",
-        os.fsdecode(b"\xff"),
-        "x" * 300,
-        "../..",
-        "/dev/null",
-        "/nonexistent/a",
-        ".",
-    ),
-    *(
-        "power:1:2:3",
-        "inverse_log:0",
-        "constant",
-        "softmax,hard",
-        "0,0",
-        "true",
-        "None",
-    ),
+    *("é", os.fsdecode(b"\xff"), "x" * 300),
+    *"../.. /dev/null /nonexistent/a . power:1:2:3 inverse_log:0".split(),
+    *"constant softmax,hard 0,0 true None".split(),
 ]
 # In the place of files: pipes that nobody writes to, and what has no end.
-SPECIAL = (
-    "pipe",
-    "pipe.json",
-    "pipe.npy",
-    "zero.toml",
-    "zero.npy",
-    "folder",
-    "/dev/zero",
-)
+SPECIAL = "pipe pipe.json pipe.npy zero.toml zero.npy folder /dev/zero".split()
 # Where work ends only when it is stopped, or the machine is set up for more.
-ENDLESS = {"num_inputs", "max_seconds", "restarts", "rounds", "budget",
-           "coordinator", "num_processes", "process_id", "num_devices", "platform",
-           "scheduler", "local_workers", "count", "batch_size", "num_layers",
-           "num_heads"}  # fmt: skip
+ENDLESS = (
+    "num_inputs max_seconds restarts rounds budget coordinator num_processes process_id "
+    "num_devices platform scheduler local_workers count batch_size num_layers num_heads"
+).split()
 SECONDS = 20
 
 
@@ -130,20 +89,16 @@ def contradictory_commands(count, seed=0):
             names = {flag.lstrip("-").partition("=")[0] for flag in clash.split()}
             if names - {"temperature"} <= known and command.name != "import":
                 # What the base has of the flags is no part of the contradiction.
-                base = BASES.get(command.name, "").split()
-                base = [x for x in base if x.lstrip("-").partition("=")[0] == "sweep" or
-                        x.startswith(("--command", "--lengths", "--formula"))]  # fmt: skip
-                found.append(
-                    (command.name, [*base, *draw.sample(clash.split(), len(names))])
-                )
+                kept = ("--sweep", "--command", "--lengths", "--formula")
+                base = [x for x in EVERY[command.name] if x.startswith(kept)]
+                given = [*base, *draw.sample(clash.split(), len(names))]
+                found.append((command.name, given))
                 swept = command.name in BATCHED and "--verify" not in clash
                 if swept and not names & {"out", "target", "symbols", "at"}:
-                    beside = [
-                        f"--command={command.name}",
-                        "--dry_run",
-                        "--sweep=seed=1,2",
-                    ]
-                    found.append(("batch", [*beside, *clash.split()]))
+                    swept = (
+                        f"--command={command.name} --dry_run --sweep=seed=1,2 {clash}"
+                    )
+                    found.append(("batch", swept.split()))
     draw.shuffle(found)
     return found[:count]
 
@@ -170,7 +125,7 @@ def test_every_bad_flag_is_one_line_and_no_traceback(run, tmp_path, make):
         # Another of the same name stands first, and the last one counts.
         signal.alarm(SECONDS)
         try:
-            ended = run(command, *BASES[command].split(), f"--{name}={value}")
+            ended = run(command, *EVERY[command], f"--{name}={value}")
         except BaseException as error:
             faults.append((command, name, value[:40], repr(error)[:200]))
             continue

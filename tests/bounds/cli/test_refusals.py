@@ -279,7 +279,7 @@ test_model_of_another_kind = refused(
     "model",
     """
     --model=m --preset=ones | give --model or --preset, not both
-    --preset=two | --preset=two: 'two' is not one of random, parity, 
+    --preset=two | --preset=two: 'two' is not one of random, parity,
     --c=2 | --c is the sharpness of a construction; name its --preset
     --head=lm | --head is of a checkpoint, and --model names no folder
     --preset=ones --d_ff=3 | --d_ff describes a random model
