@@ -95,19 +95,6 @@ def test_parts_recorded_in_another_format_are_computed_again(command, run, monke
     assert counts == [1, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        (ASKED[-2:], "kept every 10 s or so, 8 positions at least"),
-        (["--method=screened", "--num_layers=2"], "each is kept when it is done"),
-        (["--mask=none", "--position=none"], "each is kept when it is done"),
-    ],
-    ids=["blocks", "screened", "lumped"],
-)
-def test_only_what_substitutions_are_alone_in_is_cut(run, flags, told):
-    assert told in run(*SHORT, "--dry_run", *flags).out
-
-
 @pytest.mark.parametrize("rounding", ["all", "top", "none"])
 def test_where_nothing_is_substituted_nothing_moves(run, rounding):
     ended = run("influence", "--length=1", *SHAPE_FLAGS, f"--rounding={rounding}")

@@ -279,9 +279,3 @@ def test_a_sum_of_log_probabilities_is_of_listed_symbols_or_the_inputs(
     assert_found(folder, "ACD", target=SUMS[text], **at)
     said = f"on the log-probabilities of {len(SUMS[text].symbols)} rows, summed"
     assert said in result.out
-
-
-def test_a_symbol_has_a_name_where_there_is_a_tokenizer(run, folder):
-    model = [f"--model={folder}", "--language=random", "--length=4"]
-    asked = run("influence", *model, "--target=loss:C")
-    asked.assert_refused("symbol 'C' of --target is no number")
