@@ -1,7 +1,7 @@
 """Random formulas, and their truth straight from the definition of each operator."""
 
 from jax_models.programs.logic import syntax
-from jax_models.programs.logic.syntax import at_least_one
+from jax_models.programs.logic.applications import at_least_one
 
 UNARY = {"not": syntax.Not, "previous": syntax.Previous, "next": syntax.Next}
 BINARY = {
@@ -40,7 +40,7 @@ def random_formula(rng, depth, symbols=("a", "b"), without=()):
     if kind in BINARY:
         return BINARY[kind](below(), below())
     if kind == "of_count":
-        return syntax.OfCount(PREDICATES[rng.integers(len(PREDICATES))], count())
+        return PREDICATES[rng.integers(len(PREDICATES))].of(count())
     factors = rng.choice([-3, -2, -1, 1, 2, 3], size=rng.integers(1, 4))
     constant = int(rng.integers(-3, 4))
     return at_least_one([(int(factor), count()) for factor in factors], constant)
@@ -51,7 +51,7 @@ def _leaf(rng, symbols, usable):
     if choice == 0:
         return syntax.Constant(bool(rng.integers(2)))
     if choice == 1 and "at_position" in usable:
-        return syntax.AtPosition(PREDICATES[rng.integers(len(PREDICATES))])
+        return PREDICATES[rng.integers(len(PREDICATES))]
     return syntax.Symbol(symbols[rng.integers(len(symbols))])
 
 
@@ -91,10 +91,9 @@ def naive_truth(formula, word):
                 )
             case syntax.Comparison(terms, constant):
                 return sum(k * number(count, i) for k, count in terms) + constant >= 1
-            case syntax.AtPosition(predicate):
-                return i % predicate.modulus in predicate.residues
-            case syntax.OfCount(predicate, count):
-                return number(count, i) % predicate.modulus in predicate.residues
+            case syntax.Predicate(modulus, residues, count):
+                k = number(count, i) if count else i
+                return k % modulus in residues
         raise AssertionError(phi)
 
     return [bool(holds(formula, i)) for i in positions]

@@ -1,17 +1,17 @@
 """Linear forms: sums of multiples of coordinates, of counts, or of powers of a length."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 CONSTANT = -1  # key of the constant
 
 
-class LinearForm(dict[Any, Any]):
+class LinearForm(Mapping[Any, Any]):
     """Factors, none of them 0, by what they multiply; the constant has a key of its own.
 
     Example:
         >>> x, y = LinearForm({0: 1}), LinearForm({1: 1})
-        >>> 2 * (x - y) - x + 3
+        >>> dict(2 * (x - y) - x + 3)
         {0: 1, 1: -2, -1: 3}
     """
 
@@ -21,10 +21,19 @@ class LinearForm(dict[Any, Any]):
         for form in forms:
             for key, factor in form.items():
                 total[key] = total.get(key, 0) + factor
-        super().__init__({key: factor for key, factor in total.items() if factor})
+        self._factors = {key: factor for key, factor in total.items() if factor}
 
-    def __hash__(self) -> int:  # a form does not change once it is made
-        return hash(frozenset(self.items()))
+    def __getitem__(self, key: Any) -> Any:
+        return self._factors[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._factors)
+
+    def __len__(self) -> int:
+        return len(self._factors)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._factors.items()))
 
     def __add__(self, other: Mapping[Any, Any] | float) -> Self:
         more = other if isinstance(other, Mapping) else {CONSTANT: other}
@@ -73,6 +82,9 @@ class Polynomial(LinearForm):
         if not self.slope:
             return str(self.offset)
         return f"{self.slope} n" + (f" {self.offset:+d}" if self.offset else "")
+
+
+ZERO, ONE, LENGTH = Polynomial(), Polynomial({0: 1}), Polynomial({1: 1})
 
 
 def constant(value: float) -> LinearForm:

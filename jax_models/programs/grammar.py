@@ -60,12 +60,6 @@ def children(node: Any) -> tuple[Any, ...]:
     return tuple(filter(_is_node, held))
 
 
-def map_children(change: Callable[[Any], Any], node: Any) -> Any:
-    """Returns a copy of a dataclass with `change` applied to each node that it holds."""
-    put = lambda value: change(value) if _is_node(value) else value
-    return type(node)(*jax.tree.map(put, (*vars(node).values(),), is_leaf=_is_node))
-
-
 def walk(node: Any, known: Collection[Any] = ()) -> Iterator[Any]:
     """Yields the different nodes of a tree, each after those it holds, but no known one."""
     seen: set[Tree] = set()

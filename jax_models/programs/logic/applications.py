@@ -3,32 +3,51 @@
 The tests or `jax_models.languages` define the same properties without formulas.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from jax_models.arguments import check_alphabet, expect_integer
 from jax_models.errors import InputError
 from jax_models.programs.forms import LinearForm
 from jax_models.programs.logic.syntax import (
+    FALSE,
     FIRST,
     ODD,
+    TRUE,
     And,
     Count,
     Formula,
     Next,
     Not,
-    OfCount,
     Or,
     Previous,
     Since,
     Symbol,
-    all_of,
-    any_of,
-    at_least_one,
+    at_least,
     historically,
     implies,
     is_zero,
 )
 from jax_models.run.device_memory import require_memory
+
+
+def _balanced(join: Any, none: Formula, operands: Iterable[Formula]) -> Formula:
+    """Joins formulas to a tree of least depth; `none` without any."""
+    level = list(operands) or [none]
+    while len(level) > 1:
+        pairs = [join(*level[k : k + 2]) for k in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(pairs) * 2 :]
+    return level[0]
+
+
+any_of = functools.partial(_balanced, Or, FALSE)
+all_of = functools.partial(_balanced, And, TRUE)
+
+
+def at_least_one(terms: Iterable[tuple[int, Count]], constant: int) -> Formula:
+    """Returns the formula Σ λ_k C_k + constant ≥ 1; a `Constant` without any count."""
+    return at_least(LinearForm(*({count: k} for k, count in terms)) + constant, 1)
 
 
 def starting_ngram(gram: Sequence[str]) -> Formula:
@@ -161,7 +180,7 @@ def odd_parity(one: str = "1") -> Formula:
 
     Source: docs/logic.md, section 3.
     """
-    return OfCount(ODD, Count("prefix", Symbol(one)))
+    return ODD.of(Count("prefix", Symbol(one)))
 
 
 def odd_parity_by_halves(one: str = "1") -> Formula:

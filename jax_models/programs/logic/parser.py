@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
 from jax_models.programs import grammar
-from jax_models.programs.forms import CONSTANT, LinearForm
+from jax_models.programs.forms import LinearForm, constant
 from jax_models.programs.grammar import Operand, Operator, Place, Rule, Token, shorten
 from jax_models.programs.logic import syntax
 from jax_models.programs.logic.syntax import ATOMS, INFIX, PREFIX, Count, Formula
@@ -39,8 +39,8 @@ WORDS = frozenset(filter(str.isalpha, (*PREFIX, *INFIX, *ATOMS)))
 _MISMATCHED: dict[type, str] = {
     syntax.FormulaNode: "found the number {found} outside a comparison, expected a "
     "formula{use}; compare it, as in {found} >= 1",
-    LinearForm: "found the formula {found}, expected a number{use}; numbers are integers and "
-    "counts #<[phi], and comparisons are joined by and",
+    LinearForm: "found the formula {found}, expected a number{use}; numbers are integers "
+    "and counts #<[phi], and comparisons are joined by and",
     Count: "found the {kind} {found}, expected one count: predicates are of #<[phi] or "
     "#>[phi] alone, since other terms may be negative",
 }
@@ -145,10 +145,9 @@ class _Parser(grammar.Parser):
             before = self._shown(operand)
             word = self.next.kind if self.next.kind in WORDS else before
             hint = _CONSTANT_HINTS.get(word, "")
-            join = f"join two formulas with and, or, ->, <->, S, U, W, R{hint}"
-            what = (
-                f"an operator between formulas or numbers, or a closing bracket; {join}"
-            )
+            operators = "and, or, ->, <->, S, U, W, R"
+            what = f"a closing bracket; join two formulas with {operators}{hint}"
+            what = f"an operator between formulas or numbers, or {what}"
             self.expect(what, after=f" after {before}")
         return super().operator_after(operand)
 
@@ -167,13 +166,11 @@ class _Parser(grammar.Parser):
                     expected = f"expected one of the alphabet {' '.join(known)}{hint}"
                     token.place.fail(f"found the symbol {token.text!r}, {expected}")
             case "integer":
-                value = LinearForm({CONSTANT: int(token.text)})
+                value = constant(int(token.text))
             case syntax.Predicate() | None as predicate:
-                predicate = predicate or self._modulo()
-                value = syntax.AtPosition(predicate)
+                value = predicate or self._modulo()
                 if self.accept("("):
-                    make = functools.partial(syntax.OfCount, predicate)
-                    of_count = Operator(9, "count/0 )", make, Count)
+                    of_count = Operator(9, "count/0 )", value.of, Count)
                     value = yield self.apply(of_count, token)
             case value:
                 pass
@@ -220,12 +217,10 @@ class _Parser(grammar.Parser):
         message, found = _MISMATCHED[wanted], self._shown(operand)
         operand.first.place.fail(message.format(found=found, kind=kind, use=use))
 
-    def _located(
-        self, value: Formula | LinearForm, token: Token
-    ) -> Formula | LinearForm:
-        """Returns the value; records the token's place for all parts without a place."""
-        for part in grammar.walk(value, self.places):
-            if not isinstance(part, LinearForm):
+    def _located(self, value: Any, token: Token) -> Any:
+        """Returns the value; records the token's place for parts of a formula without one."""
+        if not isinstance(value, LinearForm):
+            for part in grammar.walk(value, self.places):
                 self.places[part] = token.place
         return value
 
@@ -300,12 +295,10 @@ def _parts(formula: Formula | Count) -> tuple[int, list[Part]]:
             return _ATOM, _comparison(terms, ">=", 1 - constant)
         case Count(side, operand):
             return _ATOM, [syntax.SIDES[side], "[", (operand, 0), "]"]
-        case syntax.AtPosition(predicate) | syntax.OfCount(predicate):
-            numbers = ",".join(map(str, (predicate.modulus, *predicate.residues)))
-            word = _WORDS.get(predicate, f"mod({numbers})")
-            if isinstance(formula, syntax.AtPosition):
-                return _ATOM, [word]
-            return _ATOM, [word, "(", (formula.count, 0), ")"]
+        case syntax.Predicate(modulus, residues, count):
+            numbers = ",".join(map(str, (modulus, *residues)))
+            word = _WORDS.get(syntax.Predicate(modulus, residues), f"mod({numbers})")
+            return _ATOM, [word, "(", (count, 0), ")"] if count else [word]
 
 
 def _comparison(

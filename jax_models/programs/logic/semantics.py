@@ -156,12 +156,17 @@ def _decide(
             return decide(*(one[..., ::step] for one in operands))[..., ::step]
         case syntax.Comparison(terms, constant):
             return _at_least_one([k for k, _ in terms], operands, constant)
-        case syntax.AtPosition(predicate):
+        case syntax.Predicate(count=None):
             positions = np.arange(1, tokens.shape[-1] + 1)
-            return np.broadcast_to(predicate.holds(positions), tokens.shape)
-        case syntax.OfCount(predicate):
-            return predicate.holds(operands[0])
+            return np.broadcast_to(_holds(part, positions), tokens.shape)
+        case syntax.Predicate():
+            return _holds(part, operands[0])
     assert_never(part)
+
+
+def _holds(predicate: syntax.Predicate, numbers: np.ndarray) -> np.ndarray:
+    kind = np.int64 if predicate.modulus < 2**63 else object
+    return np.isin(np.asarray(numbers, kind) % predicate.modulus, predicate.residues)
 
 
 def _at_least_one(

@@ -10,10 +10,7 @@ import dataclasses
 import functools
 import operator
 import weakref
-from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias, TypeVar, dataclass_transform
-
-import numpy as np
 
 from jax_models.errors import InputError
 from jax_models.programs.forms import LinearForm
@@ -40,23 +37,22 @@ class Interned(type):
 
 
 class Node(metaclass=Interned):
-    """Node of a formula: a formula, a count or a predicate."""
+    """Node of a formula: a formula or a count."""
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
 
     def __post_init__(self) -> None:
-        """Checks the fields by their annotations."""
-        for name, field in self.__dataclass_fields__.items():
-            value, words = vars(self)[name], getattr(field.type, "__args__", ())
-            kind, noun = (object, "") if words else _KINDS[field.type]
-            is_right = isinstance(value, kind) and value != ""
-            if not is_right or (words and value not in words):
-                of = (noun and vars(self).get("operator")) or type(self).__name__
-                noun = noun or " or ".join(map(repr, words))
+        """Checks the fields, words or formulas, by their annotations."""
+        name = type(self).__name__
+        for field, value in vars(self).items():
+            words = getattr(self.__annotations__[field], "__args__", ())
+            if value not in words if words else not isinstance(value, FormulaNode):
+                of = name if words else vars(self).get("operator", name)
+                expected = " or ".join(map(repr, words)) or "a formula"
                 advice = "; compare it with a number" * isinstance(value, Count)
                 found = f"{value!r}{advice}"
-                raise InputError(f"the {name} of {of} must be {noun}, got {found}")
+                raise InputError(f"the {field} of {of} must be {expected}, got {found}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(vars(self).values())
@@ -82,6 +78,11 @@ class Symbol(FormulaNode):
     """Q_a: the symbol at the position is a."""
 
     name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            expected = "a string that is not empty"
+            raise InputError(f"a symbol's name must be {expected}, got {self.name!r}")
 
 
 class Constant(FormulaNode):
@@ -148,8 +149,7 @@ class Comparison(FormulaNode):
             raise InputError("a comparison needs a count that does not cancel")
         terms = tuple((factor, count) for count, factor in found.items())
         vars(self).update(terms=terms, constant=_integer(self.constant))
-        numbers = (self.constant, *found.values())
-        longest = max(abs(number).bit_length() for number in numbers)
+        longest = max(abs(k).bit_length() for k in (self.constant, *found.values()))
         if longest > MOST_BITS:
             found = f"an integer of {longest} bits, more than {MOST_BITS}"
             raise InputError(f"a comparison has {found}; scale it down")
@@ -162,19 +162,16 @@ def _integer(value: Any) -> int:
         raise InputError(f"expected an integer, got {value!r}") from error
 
 
-class Predicate(Node):
-    """θ(k): k mod `modulus` is one of `residues` (kept sorted, without repetition).
+class Predicate(FormulaNode):
+    """k mod `modulus` is one of `residues` (kept sorted, without repetition).
 
-    There is at least one, since a predicate of none is the formula F. It has its natural
-    value at 0, which no position is but a count may be.
-
-    Example:
-        >>> Predicate(2, (1,)).holds(np.arange(4))
-        array([False,  True, False,  True])
+    k is the position, or a count, which may be 0. There is at least one residue, since a
+    predicate of none is the formula F.
     """
 
     modulus: int
     residues: tuple[int, ...]
+    count: Count | None = None
 
     def __post_init__(self) -> None:
         modulus = _integer(self.modulus)
@@ -186,36 +183,16 @@ class Predicate(Node):
                 f"expected some of 0 to {modulus - 1} as residues modulo {modulus}, got "
                 f"{', '.join(map(str, self.residues)) or 'none'}"
             )
+        if not isinstance(self.count, Count | None):
+            raise InputError(f"a predicate is of a Count, got {self.count!r}")
         vars(self).update(modulus=modulus, residues=residues)
 
-    def holds(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns θ(k) for each integer k of an array, as booleans of the same shape."""
-        kind = np.int64 if self.modulus < 2**63 else object
-        return np.isin(np.asarray(numbers, kind) % self.modulus, self.residues)
+    def of(self, count: Count) -> "Predicate":
+        """The predicate of a count."""
+        return Predicate(self.modulus, self.residues, count)
 
 
-class AtPosition(FormulaNode):
-    """θ(i), the predicate θ of the position i."""
-
-    predicate: Predicate
-
-
-class OfCount(FormulaNode):
-    """θ(C), the predicate θ of one count C."""
-
-    predicate: Predicate
-    count: Count
-
-
-# Classes of annotated fields, and their nouns in messages.
-_KINDS: dict[Any, tuple[type, str]] = {
-    str: (str, "a string that is not empty"),
-    "Formula": (FormulaNode, "a formula"),
-    Predicate: (Predicate, "a Predicate"),
-    Count: (Count, "a Count"),
-}
-_Atom = Symbol | Constant | Comparison | AtPosition | OfCount
-Formula: TypeAlias = _Atom | Prefixed | Joined
+Formula: TypeAlias = Symbol | Constant | Prefixed | Joined | Comparison | Predicate
 
 TRUE, FALSE = Constant(True), Constant(False)
 FIRST, LAST = Not(Previous(TRUE)), Not(Next(TRUE))
@@ -225,24 +202,6 @@ ODD, EVEN = Predicate(2, (1,)), Predicate(2, (0,))
 implies = lambda left, right: Or(Not(left), right)
 historically = lambda operand: Not(Since(TRUE, Not(operand)))
 always = lambda operand: Not(Until(TRUE, Not(operand)))
-
-
-def _balanced(join: Any, none: Formula, operands: Iterable[Formula]) -> Formula:
-    """Joins formulas to a tree of least depth; `none` without any."""
-    level = list(operands) or [none]
-    while len(level) > 1:
-        pairs = [join(*level[k : k + 2]) for k in range(0, len(level) - 1, 2)]
-        level = pairs + level[len(pairs) * 2 :]
-    return level[0]
-
-
-any_of = functools.partial(_balanced, Or, FALSE)
-all_of = functools.partial(_balanced, And, TRUE)
-
-
-def at_least_one(terms: Iterable[tuple[int, Count]], constant: int) -> Formula:
-    """Returns the formula Σ λ_k C_k + constant ≥ 1; a `Constant` without any count."""
-    return at_least(LinearForm(*({count: k} for k, count in terms)) + constant, 1)
 
 
 def at_least(term: LinearForm, least: int) -> Formula:

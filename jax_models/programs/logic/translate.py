@@ -271,7 +271,7 @@ Truth = Mapping[Formula, int]
 
 
 def of_position(builder: Builder, predicate: syntax.Predicate) -> int:
-    """Returns the coordinate θ(p), a term of the position encoding."""
+    """Returns the coordinate of a predicate θ of the position, a term of its encoding."""
     return builder.encoded(ResidueTerm(0, predicate.modulus, predicate.residues))
 
 
@@ -388,10 +388,10 @@ def _translate(
         case syntax.Comparison(terms, constant):
             counts: list[Term] = [(k, one.side, truth[one.operand]) for k, one in terms]
             return comparison(builder, counts, constant)
-        case syntax.AtPosition(predicate):
-            return of_position(builder, predicate)
-        case syntax.OfCount(predicate, count):
-            return of_count(builder, count.side, truth[count.operand], predicate)
+        case syntax.Predicate(count=count):
+            if count is None:
+                return of_position(builder, part)
+            return of_count(builder, count.side, truth[count.operand], part)
     assert_never(part)
 
 

@@ -1,10 +1,5 @@
 """S-RASP-like programs: parsed, evaluated, and compiled to average-hard transformers."""
 
-from jax_models.programs.rasp.check import (
-    CheckedProgram,
-    check_program,
-    evaluate_program,
-)
 from jax_models.programs.rasp.compile import (
     CompiledProgram,
     build_model,
@@ -15,7 +10,8 @@ from jax_models.programs.rasp.compile import (
 from jax_models.programs.rasp.lower import plan_program
 from jax_models.programs.rasp.plan import ProgramPlan
 from jax_models.programs.rasp.programs import PROGRAMS, dyck_program, k_hop_program
-from jax_models.programs.rasp.syntax import parse_program
+from jax_models.programs.rasp.semantics import evaluate_program
+from jax_models.programs.rasp.syntax import CheckedProgram, check_program, parse_program
 
 __all__ = [
     "PROGRAMS",

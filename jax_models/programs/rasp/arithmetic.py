@@ -8,12 +8,10 @@ Source: docs/rasp.md, sections 2 to 4; docs/theory/softmax-approximation.md, sec
 
 from collections.abc import Callable, Sequence
 
-from jax_models.programs.forms import LinearForm, Polynomial, constant
+from jax_models.programs.forms import LENGTH, ONE, LinearForm, Polynomial, constant
 from jax_models.programs.rasp import syntax
-from jax_models.programs.rasp.plan import BIT, Circuit, Value
+from jax_models.programs.rasp.plan import Circuit, Value
 from jax_models.programs.rasp.syntax import BooleanType, IntegerType, SymbolType
-
-N = Polynomial({1: 1})
 
 
 def magnitude(of: IntegerType) -> Polynomial:
@@ -30,7 +28,7 @@ def conjunction(circuit: Circuit, forms: Sequence[LinearForm]) -> LinearForm:
         return constant(0)
     if len(kept) < 2:
         return kept[0] if kept else constant(1)
-    return circuit.rectify([(LinearForm(*kept) - (len(kept) - 1), 1)], BIT)
+    return circuit.rectify([(LinearForm(*kept) - (len(kept) - 1), 1)], ONE)
 
 
 def disjunction(circuit: Circuit, forms: Sequence[LinearForm]) -> LinearForm:
@@ -45,7 +43,7 @@ def both_or_neither(
     for form, other in ((first, second), (second, first)):
         if not form.variables:
             return other if form.constant else -other + 1
-    apart = circuit.rectify([(first - second, 1), (second - first, 1)], BIT)
+    apart = circuit.rectify([(first - second, 1), (second - first, 1)], ONE)
     return -apart + 1
 
 
@@ -58,7 +56,7 @@ def at_least_one(circuit: Circuit, value: Value) -> LinearForm:
         return constant(0)
     if value.range == syntax.BIT:
         return value.form
-    return circuit.rectify([(value.form, 1), (value.form - 1, -1)], BIT)
+    return circuit.rectify([(value.form, 1), (value.form - 1, -1)], ONE)
 
 
 def is_zero(circuit: Circuit, value: Value) -> LinearForm:
@@ -68,7 +66,7 @@ def is_zero(circuit: Circuit, value: Value) -> LinearForm:
         return constant(int(form.constant == 0))
     if value.range == syntax.BIT:
         return -form + 1
-    return circuit.rectify([(form + 1, 1), (form, -2), (form - 1, 1)], BIT)
+    return circuit.rectify([(form + 1, 1), (form, -2), (form - 1, 1)], ONE)
 
 
 def difference(first: Value, second: Value) -> Value:
@@ -93,7 +91,7 @@ def times_length(circuit: Circuit, form: LinearForm) -> LinearForm:
         "n times a Boolean",
         "none",
         _score_nearest(circuit, form),
-        [(circuit.position(1, 1, 0) - circuit.position(1, 0, 0), N)],
+        [(circuit.position(1, 1, 0) - circuit.position(1, 0, 0), LENGTH)],
     )
     return form + rest
 
@@ -173,8 +171,8 @@ def count(circuit: Circuit, form: LinearForm) -> LinearForm:
     if not form.variables:
         return position * form.constant
     inverse = circuit.position(-1, 0, 1)
-    (mean,) = circuit.attend("mean of a Boolean", "future", [], [(form, BIT)])
-    own = circuit.rectify([(inverse + form - 1, 1)], BIT)
+    (mean,) = circuit.attend("mean of a Boolean", "future", [], [(form, ONE)])
+    own = circuit.rectify([(inverse + form - 1, 1)], ONE)
     (before,) = circuit.attend(
         "count from a mean",
         "future",
@@ -182,7 +180,7 @@ def count(circuit: Circuit, form: LinearForm) -> LinearForm:
             ((mean - own) * 2, circuit.position(1, 1, 0)),
             (inverse, -circuit.position(2, 1, 0)),
         ],
-        [(circuit.position(1, 0, 0), N)],
+        [(circuit.position(1, 0, 0), LENGTH)],
     )
     return before + form
 
@@ -219,7 +217,7 @@ def segments(
     above = form - linear_form(circuit, low)
     step = circuit.position(0, 1, 1) - 1
     return tuple(
-        circuit.rectify([(above - step * k, 1), (above - step * (k + 1), -1)], N)
+        circuit.rectify([(above - step * k, 1), (above - step * (k + 1), -1)], LENGTH)
         for k in range(number)
     )
 

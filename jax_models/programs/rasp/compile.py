@@ -23,10 +23,9 @@ from jax_models.jax_arguments import check_float_type
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import Form, build_layer, build_transformer
 from jax_models.programs.forms import CONSTANT
-from jax_models.programs.rasp.check import check_program
 from jax_models.programs.rasp.lower import plan_program
 from jax_models.programs.rasp.plan import PlannedHead, PlannedLayer, ProgramPlan
-from jax_models.programs.rasp.syntax import BooleanType, SymbolType
+from jax_models.programs.rasp.syntax import BooleanType, SymbolType, check_program
 from jax_models.run.evaluate import apply_logits
 from jax_models.weighting import AverageHardmax
 

@@ -13,8 +13,10 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard
 
-from jax_models.programs.forms import LinearForm, Polynomial, constant
-from jax_models.programs.grammar import map_children, walk
+import jax
+
+from jax_models.programs.forms import ONE, LinearForm, Polynomial, constant
+from jax_models.programs.grammar import Tree, walk
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.arithmetic import (
     at_least_one,
@@ -32,10 +34,10 @@ from jax_models.programs.rasp.arithmetic import (
     squares,
     times_length,
 )
-from jax_models.programs.rasp.check import CheckedProgram
-from jax_models.programs.rasp.plan import BIT, Circuit, ProgramPlan, Value
+from jax_models.programs.rasp.plan import Circuit, ProgramPlan, Value
 from jax_models.programs.rasp.syntax import (
     BooleanType,
+    CheckedProgram,
     Constant,
     Expression,
     Operation,
@@ -109,7 +111,9 @@ def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
     """The predicate with its Booleans at i replaced by their values."""
     if node in values:
         return Constant(node.place, values[node], BooleanType())
-    return map_children(lambda part: _settle(part, values), node)
+    is_node = lambda part: isinstance(part, Tree)
+    put = lambda part: _settle(part, values) if is_node(part) else part
+    return type(node)(*jax.tree.map(put, (*vars(node).values(),), is_leaf=is_node))
 
 
 class _Lowering:
@@ -198,9 +202,9 @@ class _Lowering:
         steps = value.range.high.offset - value.range.low.offset
         if steps > MOST_THRESHOLDS:
             node.place.fail(
-                f"psum counts one Boolean for each of {steps} steps of this "
-                f"{value.range}, with two heads each; at most {MOST_THRESHOLDS} are "
-                "made: sum the Booleans and multiply, as in 3 * psum[j<=i] b"
+                f"psum counts one Boolean for each of {steps} steps of {value.range}, "
+                f"with two heads each; at most {MOST_THRESHOLDS} are made: sum the "
+                "Booleans and multiply, as in 3 * psum[j<=i] b"
             )
         return count_thresholds(self.circuit, value)
 
@@ -221,14 +225,14 @@ class _Lowering:
         sign = 1 if node.side == "right" else -1
         strict = node.mask.startswith("strict")
         if strict and not any(one.fails_on_zeros for one in criteria):
-            seen = ((constant(1), BIT),)
+            seen = ((constant(1), ONE),)
             criteria.append(_Criterion((), seen, lambda fetched: fetched[0], True))
         score = [pair for one in criteria for pair in one.score]
         score.append((constant(1), self.circuit.position(1, 0, 1) * sign))
         fetched = [value for one in criteria for value in one.fetched]
         value = self.value(node.value)
         symbolic = isinstance(value.type, SymbolType)
-        bound = BIT if symbolic else magnitude(value.range)
+        bound = ONE if symbolic else magnitude(value.range)
         carried = [(form, bound) for form in value.forms if form.variables]
         found = self.circuit.attend(
             f"{node.side}most position", node.mask, score, [*fetched, *carried]
@@ -270,14 +274,14 @@ class _Lowering:
     ) -> _Criterion:
         """Criterion of score n sum_s u_s(i) v_s(j), of Booleans u with at most one true."""
         circuit = self.circuit
-        fetched = tuple((v, BIT) for v in at_column)
+        fetched = tuple((v, ONE) for v in at_column)
         if list(at_row) == [constant(1)]:
             score = ((circuit.position(0, 1, 1), at_column[0]),)
             return _Criterion(score, fetched, lambda fetched: fetched[0], True)
 
         def check(fetched: Sequence[LinearForm]) -> LinearForm:
             parts = zip(at_row, fetched, strict=True)
-            return circuit.rectify([(u + v - 1, 1) for u, v in parts], BIT)
+            return circuit.rectify([(u + v - 1, 1) for u, v in parts], ONE)
 
         pairs = zip(at_row, at_column, strict=True)
         score = tuple((u, times_length(circuit, v)) for u, v in pairs)
@@ -288,8 +292,9 @@ class _Lowering:
         circuit, number = self.circuit, num_segments(column.range)
         if number > MOST_SEGMENTS:
             node.place.fail(
-                f"the integer at j ranges over {column.range}, which takes {number} "
-                f"segments of n - 1 and as many heads; at most {MOST_SEGMENTS} are made"
+                f"the integer at j is {column.range}, which takes "
+                f"{number} segments of n - 1 and as many heads; at most {MOST_SEGMENTS} "
+                "are made"
             )
         low = column.range.low
         scaled, squared = squares(circuit, segments(circuit, column.form, low, number))

@@ -11,16 +11,14 @@ its own. Equal heads, neurons and positions are built once.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jax_models.model.mask import Mask
 from jax_models.model.position import PowerTerm
 from jax_models.programs.assembly import Head, Neuron, made_once
-from jax_models.programs.forms import LinearForm, Polynomial
+from jax_models.programs.forms import ONE, LinearForm, Polynomial
 from jax_models.programs.rasp.syntax import IntegerType, SymbolType, Type
-
-BIT = Polynomial({0: 1})  # bound on a Boolean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Value:
         return IntegerType(self.type.low, self.type.high)
 
     @property
-    def by_symbol(self) -> Mapping[str, LinearForm]:
+    def by_symbol(self) -> dict[str, LinearForm]:
         """The form of each symbol that a symbol can be."""
         assert isinstance(self.type, SymbolType)
         return dict(zip(self.type.symbols, self.forms, strict=True))
@@ -121,7 +119,7 @@ class Circuit:
         self._terms: list[PowerTerm] = []
         self._layers: list[_Layer] = []
         self.known: dict[object, Any] = {}
-        self.symbols = tuple(self._new(BIT, 0) for _ in alphabet)
+        self.symbols = tuple(self._new(ONE, 0) for _ in alphabet)
 
     def _new(self, bound: Polynomial, ready: int) -> LinearForm:
         self._bounds.append(bound)

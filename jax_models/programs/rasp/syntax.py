@@ -1,4 +1,4 @@
-"""The syntax tree of an S-RASP-like program and its parser: sequences made of sequences.
+"""S-RASP-like programs, sequences made of sequences: syntax tree, parser and types.
 
 A program is a list of definitions, each of a vector over positions, and the name of the
 one that it returns. Trees that differ in places of the text alone are equal.
@@ -8,13 +8,13 @@ Source: docs/rasp.md, section 1.
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from jax_models.arguments import expect_kind
+from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.model.mask import Mask
 from jax_models.programs import grammar
-from jax_models.programs.forms import Polynomial
+from jax_models.programs.forms import LENGTH, ONE, ZERO, Polynomial
 from jax_models.programs.grammar import Operand, Operator, Place, Rule, Token
 
 POSITION = "pos"
@@ -26,9 +26,6 @@ MASKS: dict[str, Mask] = {
     ">=": "past",
     ">": "strict_past",
 }
-
-
-_ZERO, _ONE = Polynomial(), Polynomial({0: 1})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,19 +44,19 @@ class IntegerType:
         return IntegerType(*(factor * end for end in ends))
 
     def __str__(self) -> str:
-        return f"integer from {self.low} to {self.high}"
+        return f"an integer from {self.low} to {self.high}"
 
 
 @dataclasses.dataclass(frozen=True)
 class BooleanType(IntegerType):
     """True or false; 1 or 0 where an integer is wanted."""
 
-    low: Polynomial = _ZERO
-    high: Polynomial = _ONE
+    low: Polynomial = ZERO
+    high: Polynomial = ONE
     noun = "Booleans"
 
     def __str__(self) -> str:
-        return "Boolean"
+        return "a Boolean"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +67,13 @@ class SymbolType:
     noun: ClassVar = "symbols"
 
     def __str__(self) -> str:
-        return f"symbol among {' '.join(map(repr, self.symbols))}"
+        return f"a symbol among {' '.join(map(repr, self.symbols))}"
 
 
 Type = IntegerType | SymbolType
 
-BIT = IntegerType(_ZERO, _ONE)
-POSITIONS = IntegerType(_ONE, Polynomial({1: 1}))
+BIT = IntegerType(ZERO, ONE)
+POSITIONS = IntegerType(ONE, LENGTH)
 
 
 def exactly(value: int) -> IntegerType:
@@ -161,8 +158,10 @@ def indices(node: Expression) -> frozenset[str]:
     return frozenset(part.index for part in parts if isinstance(part, Variable))
 
 
+_ENDS = (";", "newline")  # of a definition
 _FACTOR = 7  # strength of what no operator enters
 _LOOKUP = Operator(_FACTOR, f"[ mask , predicate/0 ] value/{_FACTOR} : {_FACTOR}")
+_ORDER = Operator(4, 5, takes=IntegerType, alone=True)
 # Value and type of a constant, by the kind of its token.
 _CONSTANTS: Mapping[str, Callable[[str], tuple[Any, Type]]] = {
     "integer": lambda text: (int(text), exactly(int(text))),
@@ -195,19 +194,21 @@ class _Parser(grammar.Parser):
     words = frozenset(
         "and or not if then else true false pos in psum right_j left_j return i j".split()
     )
+    # With the type of their operands, where that is one.
     prefix: ClassVar = {
         "if": Operator(0, "condition/0 then value/0 else 0"),
-        "not": Operator(3, 3),
+        "not": Operator(3, 3, takes=BooleanType),
         "-": Operator(5, 6),
         "(": Operator(_FACTOR, "operand/0 )"),
         "psum": Operator(_FACTOR, f"[ mask ] {_FACTOR}"),
         **dict.fromkeys(("right_j", "left_j"), _LOOKUP),
     }
     infix: ClassVar = {
-        "or": Operator(1, 2),
-        "and": Operator(2, 3),
-        **dict.fromkeys(("=", "!=", "<", "<=", ">", ">="), Operator(4, 5, alone=True)),
-        "in": Operator(4, "{ symbols", alone=True),
+        "or": Operator(1, 2, takes=BooleanType),
+        "and": Operator(2, 3, takes=BooleanType),
+        **dict.fromkeys(("=", "!="), Operator(4, 5, alone=True)),
+        **dict.fromkeys(("<", "<=", ">", ">="), _ORDER),
+        "in": Operator(4, "{ symbols", takes=SymbolType, alone=True),
         "not": Operator(4, "in { symbols", alone=True),
         **dict.fromkeys(("+", "-"), Operator(5, 6)),
         "*": Operator(6, _FACTOR, alone=True),
@@ -215,34 +216,31 @@ class _Parser(grammar.Parser):
     most_nested = 50  # the tree is walked by recursion: Python's stack has 1000 frames
 
     def split(self) -> Iterator[Token]:
-        # All words are checked before the grammar is; a line goes on in open brackets.
+        # All words are checked before the grammar is; a line goes on in open brackets,
+        # and of several ends of a definition the first is kept.
         kept, num_open = [], 0
         for token in super().split():
             num_open += (token.kind in "([{") - (num_open > 0 and token.kind in ")]}")
-            if token.kind != "newline" or not num_open:
+            is_again = token.kind in _ENDS and (not kept or kept[-1].kind in _ENDS)
+            if not is_again and (token.kind != "newline" or not num_open):
                 kept.append(token)
         return iter(kept)
 
     def program(self) -> Program:
         """Reads the whole text; returns its `Program`."""
         definitions = []
-        while self._after_ends() not in ("return", "end"):
+        while self.next.kind not in ("return", "end"):
             name = self.expect("a new name or 'return'", "word")
             self.expect(f"'=' after the name {name.text!r}", "=")
             expression = self.run(self.expression()).value
             after = f"the end of the line after the definition of {name.text!r}"
-            self.expect(f"an operator, or ';' or {after}", ";", "newline", "end")
+            self.expect(f"an operator, or ';' or {after}", *_ENDS, "end")
             definitions.append((Variable(name.place, name.text), expression))
         self.expect("'return NAME': the program returns nothing", "return")
         name = self.expect("a name", "word", POSITION, INPUT)
-        self._after_ends()
+        self.accept(*_ENDS)
         self.expect("the end of the program after what it returns", "end")
         return Program(tuple(definitions), Variable(name.place, name.text))
-
-    def _after_ends(self) -> str:
-        while self.accept(";", "newline"):
-            pass
-        return self.next.kind
 
     def atom(self) -> Rule:
         yield from ()  # no rule is needed
@@ -269,8 +267,7 @@ class _Parser(grammar.Parser):
         return []
 
     def read_symbols(self, token: Token) -> list[Constant]:
-        what = "a symbol such as 'a'"
-        symbols = self.listed(what, "symbol", "}", "after a symbol")
+        symbols = self.listed("a symbol such as 'a'", "symbol", "}", "after a symbol")
         return [Constant(x.place, *_CONSTANTS["symbol"](x.text)) for x in symbols]
 
     def require(self, operand: Operand, wanted: Any, token: Token) -> Operand:
@@ -313,6 +310,9 @@ class _Parser(grammar.Parser):
         return Sum(first.place, terms)
 
 
+OPERATORS = {**_Parser.infix, **_Parser.prefix}
+
+
 def _terms(operand: Operand, sign: int = 1) -> tuple[tuple[int, Expression], ...]:
     """Terms of a sum that is not in brackets, or any other operand as one term."""
     value, by = operand.value, operand.by
@@ -335,3 +335,127 @@ def parse_program(text: str) -> Program:
     """
     expect_kind("program", text, str, "its text")
     return _Parser(text).program()
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckedProgram:
+    """A program whose every expression has a type, over one alphabet."""
+
+    alphabet: tuple[str, ...]
+    definitions: Mapping[str, Expression]
+    result: Variable
+    types: Mapping[Expression, Type]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Checker:
+    """Checks expressions by the types of `names`, and records theirs in `types`."""
+
+    names: dict[str, Type]
+    types: dict[Expression, Type]
+    in_lookup: bool = False  # in its predicate or value, where variables have an index
+
+    def find(self, node: Expression, wanted: Any = object, what: str = "") -> Any:
+        """Type of an expression, which has to be the one wanted by what takes it."""
+        found = self.types[node] = self._find(node)
+        if not isinstance(found, wanted):
+            node.place.fail(f"{what} takes {wanted.noun}, and this is {found}")
+        return found
+
+    def join(self, node: Expression, one: Type, other: Type, what: str) -> Type:
+        """Type of a value of one of two types; an error unless these can be joined."""
+        match one, other:
+            case SymbolType(), SymbolType():
+                return SymbolType(tuple(dict.fromkeys(one.symbols + other.symbols)))
+            case BooleanType(), BooleanType():
+                return one
+            case IntegerType(), IntegerType():
+                return joined(one, other)
+        node.place.fail(f"{what} {one} and {other}")
+
+    def _find(self, node: Expression) -> Type:
+        fail = node.place.fail
+        match node:
+            case Lookup() | Operation(operator="psum") if self.in_lookup:
+                what = "psum" if isinstance(node, Operation) else "a lookup"
+                fail(f"{what} stands in a lookup; give it a name before")
+            case Lookup(_, _, _, predicate, value, default):
+                within = dataclasses.replace(self, in_lookup=True)
+                within.find(predicate, BooleanType, "the predicate of a lookup")
+                found = within.find(value)
+                if "i" in indices(value):
+                    value.place.fail("the value of a lookup is taken at j: write x(j)")
+                what = "the value and the default are"
+                return self.join(node, found, self.find(default), what)
+            case Variable(_, name, index):
+                if self.in_lookup and not index:
+                    either = f"i or j: write {name}(i) or {name}(j)"
+                    fail(f"{name} in a lookup needs {either}")
+                if index and not self.in_lookup:
+                    where = "outside the predicate and the value of a lookup"
+                    fail(f"{name}({index}) has an index {where}: write {name}")
+                if name not in self.names:
+                    known = ", ".join(self.names)
+                    fail(f"{name!r} is not defined before its use; known are {known}")
+                return self.names[name]
+            case Constant():
+                return node.type
+            case Sum(terms=terms):
+                found = (k * self.find(term, IntegerType, "a sum") for k, term in terms)
+                return sum(found, exactly(0))
+            case Operation(_, "if", (condition, one, other)):
+                self.find(condition, BooleanType, "'if'")
+                types = self.find(one), self.find(other)
+                return self.join(node, *types, "the two values are")
+            case Operation(_, "=", (left, right)):
+                types = self.find(left), self.find(right)
+                self.join(node, *types, "'=' compares")
+                _require_possible(types[0], right)
+                _require_possible(types[1], left)
+            case Operation(_, "psum", (operand,)):
+                found = self.find(operand, IntegerType, "'psum'")
+                if found.low.slope or found.high.slope:
+                    takes = "integers of a range that does not grow with the length"
+                    operand.place.fail(f"psum takes {takes}, and this is {found}")
+                return prefix_summed(found)
+            case Operation(_, name, operands):
+                takes = (OPERATORS[name].takes, f"'{name}'")
+                first, *_ = [self.find(operand, *takes) for operand in operands]
+                _require_possible(first, *operands[1:])
+        return BooleanType()
+
+
+def _require_possible(of: Type, *nodes: Expression) -> None:
+    """Raises an error at a constant symbol that can be no value of the type `of`."""
+    symbols = isinstance(of, SymbolType) and of.symbols
+    for node in nodes:
+        if symbols and isinstance(node, Constant) and node.value not in symbols:
+            node.place.fail(f"{node.value!r} never stands here; this is {of}")
+
+
+def check_program(text: str, alphabet: str | Sequence[str]) -> CheckedProgram:
+    """Returns a program over an alphabet, parsed and found to be in order.
+
+    Args:
+        text: the program, in the grammar of docs/rasp.md, section 1.
+        alphabet: the input symbols in the order of their ids: a string of characters or
+            a sequence of names.
+
+    Returns:
+        The program with the type of each of its expressions.
+
+    Raises:
+        InputError: where the text departs from the grammar, a name is unknown or given
+            twice, or a type does not fit, with line and column; for an alphabet that is
+            empty or names a symbol twice or not at all.
+    """
+    symbols = check_alphabet(alphabet)
+    program = parse_program(text)
+    checker = _Checker({POSITION: POSITIONS, INPUT: SymbolType(symbols)}, {})
+    for variable, expression in program.definitions:
+        if variable.name in checker.names:
+            variable.place.fail(f"{variable.name!r} is given twice; choose another")
+        checker.names[variable.name] = checker.find(expression)
+    checker.find(program.result)
+    definitions = {variable.name: found for variable, found in program.definitions}
+    return CheckedProgram(symbols, definitions, program.result, checker.types)

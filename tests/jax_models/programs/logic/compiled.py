@@ -3,10 +3,10 @@
 import numpy as np
 
 from jax_models.programs.logic import evaluate_formula, parse_formula
+from jax_models.programs.logic.applications import all_of
 from jax_models.programs.logic.compile import compile_formula
 from jax_models.programs.logic.modes import MODES, get_mode
 from jax_models.programs.logic.self_test import apply_eagerly
-from jax_models.programs.logic.syntax import all_of
 from jax_models.programs.logic.translate import plan_formula
 from tests.formulas import random_formula
 

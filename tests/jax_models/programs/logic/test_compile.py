@@ -6,6 +6,7 @@ import pytest
 
 import jax_models as jm
 from jax_models.programs.logic import evaluate_formula, parse_formula
+from jax_models.programs.logic.applications import all_of
 from jax_models.programs.logic.compile import (
     compile_formula,
     exact_length,
@@ -13,7 +14,6 @@ from jax_models.programs.logic.compile import (
 )
 from jax_models.programs.logic.modes import MODES, get_mode
 from jax_models.programs.logic.self_test import apply_eagerly
-from jax_models.programs.logic.syntax import all_of
 from jax_models.programs.logic.translate import plan_formula
 from tests.jax_models.programs.logic.compiled import (
     LENGTHS,

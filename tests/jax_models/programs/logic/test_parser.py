@@ -8,6 +8,7 @@ import pytest
 
 from jax_models.errors import InputError
 from jax_models.programs.grammar import walk
+from jax_models.programs.logic.applications import at_least_one
 from jax_models.programs.logic.parser import (
     ELSEWHERE,
     WORDS,
@@ -21,20 +22,17 @@ from jax_models.programs.logic.syntax import (
     MOST_BITS,
     ODD,
     And,
-    AtPosition,
     Comparison,
     Constant,
     Count,
     Next,
     Not,
-    OfCount,
     Or,
     Predicate,
     Previous,
     Since,
     Symbol,
     Until,
-    at_least_one,
 )
 from tests.formulas import random_formula
 
@@ -70,12 +68,12 @@ TO_THE_RIGHT = {"<->", "->", *"SUWR"}
         ("F", Constant(False)),
         ("first", Not(Previous(TRUE))),
         ("last", Not(Next(TRUE))),
-        ("odd", AtPosition(ODD)),
-        ("even", AtPosition(EVEN)),
-        ("mod(5,2)", AtPosition(Predicate(5, (2,)))),
-        ("mod ( 5 , 4,0 )", AtPosition(Predicate(5, (0, 4)))),
-        ("odd(#<[Q_a])", OfCount(ODD, BEFORE)),
-        ("mod(3,0)(#<[Q_a])", OfCount(Predicate(3, (0,)), BEFORE)),
+        ("odd", ODD),
+        ("even", EVEN),
+        ("mod(5,2)", Predicate(5, (2,))),
+        ("mod ( 5 , 4,0 )", Predicate(5, (0, 4))),
+        ("odd(#<[Q_a])", ODD.of(BEFORE)),
+        ("mod(3,0)(#<[Q_a])", Predicate(3, (0,), BEFORE)),
     ],
 )
 def test_atoms(text, formula):

@@ -7,6 +7,7 @@ import pytest
 
 from jax_models.model.position import PowerTerm
 from jax_models.programs.logic import parse_formula
+from jax_models.programs.logic.applications import all_of
 from jax_models.programs.logic.modes import get_mode
 from jax_models.programs.logic.plan import (
     MAX_CONJUNCTS,
@@ -14,7 +15,7 @@ from jax_models.programs.logic.plan import (
     coordinates_read,
     schedule_plan,
 )
-from jax_models.programs.logic.syntax import And, Not, Or, Previous, Symbol, all_of
+from jax_models.programs.logic.syntax import And, Not, Or, Previous, Symbol
 from jax_models.programs.logic.translate import plan_formula
 from tests.jax_models.programs.logic.compiled import (
     disagreements,

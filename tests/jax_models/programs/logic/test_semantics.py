@@ -10,6 +10,7 @@ import pytest
 from jax_models.errors import InputError
 from jax_models.programs.grammar import walk
 from jax_models.programs.logic import semantics
+from jax_models.programs.logic.applications import at_least_one
 from jax_models.programs.logic.semantics import evaluate_formula, satisfies
 from jax_models.programs.logic.syntax import (
     EVEN,
@@ -21,7 +22,6 @@ from jax_models.programs.logic.syntax import (
     Joined,
     Next,
     Not,
-    OfCount,
     Or,
     Predicate,
     Prefixed,
@@ -29,7 +29,6 @@ from jax_models.programs.logic.syntax import (
     Since,
     Symbol,
     Until,
-    at_least_one,
 )
 from tests.formulas import PREDICATES, naive_truth, random_formula
 
@@ -63,7 +62,7 @@ OPERATORS = {
     "prefix count": at_least_one([(1, Count("prefix", A))], -1),
     "suffix count": at_least_one([(1, Count("suffix", A))], -1),
     "comparison": Comparison(((2, Count("prefix", A)), (-3, Count("suffix", B))), 1),
-    "a predicate of zero": OfCount(EVEN, Count("prefix", A)),
+    "a predicate of zero": EVEN.of(Count("prefix", A)),
 }
 
 
@@ -89,7 +88,7 @@ def test_random_formulas_meet_every_operator_and_leave_out_what_they_should():
     ahead = {(Prefixed, "N"), (Joined, "U"), (Count, "suffix")}
     assert kinds(("next", "until", "suffix")) == every - ahead
     counting = {kind for kind, _ in kinds(("prefix", "suffix"))}
-    assert not counting & {Count, Comparison, OfCount}
+    assert not counting & {Count, Comparison}
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -158,12 +157,14 @@ def test_integers_are_exact_beyond_64_bits():
 @pytest.mark.parametrize("modulus", [2**62, 2**63, 2**70])
 def test_a_modulus_may_have_more_than_64_bits(modulus):
     predicate = Predicate(modulus, (1, modulus - 1))
-    assert predicate.holds(np.arange(3)).tolist() == [False, True, False]
+    of_count = predicate.of(Count("prefix", A))
+    # Counts of 0, 1 and 2.
+    assert evaluate_formula(of_count, [1, 0, 0], "ab").tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("predicate", PREDICATES, ids=repr)
 def test_a_predicate_has_its_natural_value_at_zero(predicate):
-    found = evaluate_formula(OfCount(predicate, Count("prefix", A)), [1, 1], "ab")
+    found = evaluate_formula(predicate.of(Count("prefix", A)), [1, 1], "ab")
     assert found.tolist() == [0 in predicate.residues] * 2
 
 

@@ -12,21 +12,17 @@ import pytest
 from jax_models.errors import InputError
 from jax_models.programs.grammar import children, walk
 from jax_models.programs.logic import syntax
+from jax_models.programs.logic.applications import all_of, any_of, at_least_one
 from jax_models.programs.logic.syntax import (
     And,
-    AtPosition,
     Comparison,
     Constant,
     Count,
     Next,
     Not,
-    OfCount,
     Or,
     Predicate,
     Symbol,
-    all_of,
-    any_of,
-    at_least_one,
 )
 from tests.formulas import random_formula
 
@@ -61,7 +57,7 @@ def test_a_comparison_whose_counts_cancel_is_a_constant():
 
 def test_parts_come_once_and_before_what_is_made_of_them():
     shared = Next(A)
-    formula = Or(And(shared, Not(shared)), OfCount(syntax.ODD, Count("prefix", shared)))
+    formula = Or(And(shared, Not(shared)), syntax.ODD.of(Count("prefix", shared)))
     parts = list(walk(formula))
     assert len(parts) == len(set(parts)) == 7
     for place, part in enumerate(parts):
@@ -129,8 +125,7 @@ def test_joining_many_takes_the_least_depth(number):
         (lambda: Comparison(((1.5, BEFORE),), 0), "expected an integer, got 1.5"),
         (lambda: Predicate(0, (0,)), "at least 1"),
         (lambda: Predicate(2, (2,)), "some of 0 to 1"),
-        (lambda: AtPosition("odd"), "predicate of AtPosition must be a Predicate"),
-        (lambda: OfCount(syntax.ODD, A), "the count of OfCount must be a Count, got"),
+        (lambda: syntax.ODD.of(A), "a predicate is of a Count, got Symbol('a')"),
     ],
 )
 def test_what_is_no_formula_is_refused(make, complaint):

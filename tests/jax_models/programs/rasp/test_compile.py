@@ -250,7 +250,7 @@ def test_every_activation_is_within_its_bound():
     [
         (
             "y = 70 * (in = 'a')\nx = right_j[true, y(i) = y(j)] pos(j) : 0\nreturn x",
-            "line 2, column 24: the integer at j ranges over",
+            "line 2, column 24: the integer at j is an integer from 0 to 70",
         ),
         (
             "y = 300 * (in = 'a')\nx = psum[j<=i] y\nreturn x",
