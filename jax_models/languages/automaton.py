@@ -17,7 +17,12 @@ from jax import Array
 from jaxtyping import Float, Int, PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from jax_models.arguments import expect_integer, expect_integers, expect_sequence
+from jax_models.arguments import (
+    expect_array,
+    expect_integer,
+    expect_integers,
+    expect_sequence,
+)
 from jax_models.errors import InputError
 from jax_models.languages.base import Source, entropy
 from jax_models.run.device_memory import PYTHON_STEP, require_memory, require_operations
@@ -201,22 +206,13 @@ class AutomatonSource(Source):
         """Checks shapes, states and probabilities."""
         moves = Automaton(self.transitions, frozenset(), self.start)
         states, size = len(moves.transitions), moves.num_symbols
-        each = "a number for each state"
-        odds = expect_sequence(
-            "probabilities", self.probabilities, "a row for each state"
-        )
-        ends = expect_sequence("end_probabilities", self.end_probabilities, each)
-        sizes = {
-            len(
-                expect_sequence(f"probabilities[{at}]", row, "a number for each symbol")
-            )
-            for at, row in enumerate(odds)
-        }
-        counts = {states, len(odds), len(ends)}
-        if sizes != {size} or len(counts) != 1:
+        odds = expect_array("probabilities", self.probabilities).shape
+        ends = expect_array("end_probabilities", self.end_probabilities).shape
+        if odds != (states, size) or ends != (states,):
             raise InputError(
-                f"rows of {sorted(sizes | {size})} symbols, {sorted(counts)} states; "
-                "expected transitions and probabilities [S][V] and end probabilities [S]"
+                f"probabilities of shape {odds} and end probabilities of shape {ends}; "
+                f"expected a row for each of {states} states with a number for each of "
+                f"{size} symbols, as transitions have, and a number for each state"
             )
         rows = self._following
         # Rounded to floats, the terms may miss 1 by a roundoff each, and by adding them.

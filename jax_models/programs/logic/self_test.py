@@ -27,7 +27,6 @@ from jax_models.programs.logic.semantics import evaluate_formula
 from jax_models.programs.logic.syntax import Formula
 from jax_models.run.device_memory import require_memory, require_operations
 from jax_models.run.evaluate import apply_logits, linear_readout
-from jax_models.weighting import Softmax
 
 MAX_SCORES = 2**22  # held at once
 MOST_STRINGS = 4096  # all strings of a length are tested where there are no more
@@ -39,8 +38,8 @@ _SYMBOLS_AT_ONCE = 2**16  # what is held is so many rows of the model
 def apply_eagerly(model: Transformer, strings: ArrayLike) -> np.ndarray:
     """Returns the final activations of strings of one length, computed by NumPy.
 
-    Layers have softmax, relu, residual sums, dot-product scores and no layer norm; any other
-    model is an `InputError`.
+    The model is as compiled from a formula: softmax, ReLU, residual sums, dot-product scores
+    and no layer norm.
     """
     tokens = expect_strings("strings", strings)
     if tokens.min() < 0 or tokens.max() >= model.vocab_size:
@@ -48,34 +47,12 @@ def apply_eagerly(model: Transformer, strings: ArrayLike) -> np.ndarray:
             f"strings hold tokens from {tokens.min()} to {tokens.max()}; the model has "
             f"the tokens 0 to {model.vocab_size - 1}"
         )
-    for depth, layer in enumerate(model.layers):
-        _require_plain(layer, depth)
-    if model.final_norm is not None:
-        raise InputError("the eager pass knows no layer norm; the model has final_norm")
     batch = np.atleast_2d(tokens)
     y = np.asarray(model.embedding)[batch]
     y = y + np.asarray(encode_positions(model, batch.shape[1]))
     for layer in model.layers:
         y = _apply_layer(layer, y)
     return y.reshape(*tokens.shape, -1)
-
-
-def _require_plain(layer: Layer, depth: int) -> None:
-    attention = layer.attention
-    found = {
-        "weighting": (attention.weighting.name, Softmax.name),
-        "score": (attention.score, "dot_product"),
-        "combine": (layer.combine, "residual"),
-        "layer_norm": (layer.layer_norm, "none"),
-        "activation": (layer.feed_forward.activation, "relu"),
-        "gate": (None if layer.feed_forward.gate is None else "one", None),
-    }
-    for name, (value, expected) in found.items():
-        if value != expected:
-            raise InputError(
-                f"the eager pass knows {name} {expected!r} only; layer {depth} has "
-                f"{value!r}; use apply"
-            )
 
 
 def _apply_layer(layer: Layer, y: np.ndarray) -> np.ndarray:

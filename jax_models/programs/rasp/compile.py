@@ -11,7 +11,7 @@ Source: docs/rasp.md, sections 6 and 7.
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import Form, build_layer, build_transformer
 from jax_models.programs.forms import CONSTANT
 from jax_models.programs.rasp.lower import plan_program
-from jax_models.programs.rasp.plan import PlannedHead, PlannedLayer, ProgramPlan
+from jax_models.programs.rasp.plan import PlannedLayer, ProgramPlan
 from jax_models.programs.rasp.syntax import BooleanType, SymbolType, check_program
 from jax_models.run.evaluate import apply_logits
 from jax_models.weighting import AverageHardmax
@@ -85,8 +85,11 @@ def _is_exact(plan: ProgramPlan, bits: int, length: int) -> bool:
     # The roundings that the engine counts in a score: `Attention.__post_init__`.
     steps = 2 * (plan.width + 1) + key_width + 2
     for head in heads:
-        score = _score_size(head, size)
-        if not _resolves(score, steps, bits):
+        pairs = zip(head.query, head.key, strict=True)
+        score = sum(size(query) * size(key) for query, key in pairs)
+        # All roundings stay below the width of a cell of ties. With 4 steps or more the
+        # score is then below 2^bits too: an integer score is exact.
+        if steps * score >= TIE_RESOLUTION * most:
             return False
         if any(size(form) > most for form in (*head.query, *head.key)):
             return False
@@ -102,19 +105,6 @@ def _is_exact(plan: ProgramPlan, bits: int, length: int) -> bool:
             return False
     last = (*sizes.values(), *written.values(), *map(size, plan.result.forms))
     return max(last) <= most
-
-
-def _score_size(head: PlannedHead, size: Callable[[Form], int]) -> int:
-    pairs = zip(head.query, head.key, strict=True)
-    return sum(size(query) * size(key) for query, key in pairs)
-
-
-def _resolves(score: int, steps: int, bits: int) -> bool:
-    """Whether `steps` roundings of a score stay below the width of a cell of ties.
-
-    With 4 steps or more the score is then below 2^bits too: an integer score is exact.
-    """
-    return steps * score < TIE_RESOLUTION * 2**bits
 
 
 def _mean_limit(bits: int) -> float:

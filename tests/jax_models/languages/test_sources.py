@@ -215,7 +215,7 @@ def test_a_source_is_sampled_in_either_float_type_and_compiled_once(name):
         (lambda: get_source("parity", 0.0), "end probability p = 0.0"),
         (lambda: DyckSource(0.3, 9), "k = 1 to 4"),
         (lambda: AutomatonSource(((0,),), ((0.5,),), (0.4,)), "add to 1"),
-        (lambda: AutomatonSource(((0, 0),), ((0.5,),), (0.5,)), "expected transitions"),
+        (lambda: AutomatonSource(((0, 0),), ((0.5,),), (0.5,)), "as transitions have"),
         (
             lambda: AutomatonSource(((0,),), ((0.0,),), (1.0,)).levels(1),
             "no prefix of length n = 1",
