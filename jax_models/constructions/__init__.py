@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jax_models.arguments import show
+from jax_models.arguments import choose_name
 from jax_models.constructions.anbn import anbn_one_layer_transformer, anbn_transformer
 from jax_models.constructions.average_parity import average_parity_transformer
 from jax_models.constructions.first import first_transformer
@@ -82,9 +82,8 @@ def preset_parameters(name: str) -> tuple[str, ...]:
     Raises:
         InputError: if there is no such preset.
     """
-    if not isinstance(name, str) or name not in PRESETS:
-        raise InputError(f"unknown preset {show(name)}; known are {', '.join(PRESETS)}")
-    return tuple(inspect.signature(PRESETS[name]).parameters)
+    build = PRESETS[choose_name("preset", name, [*PRESETS])]
+    return tuple(inspect.signature(build).parameters)
 
 
 def build_preset(name: str, **parameters: Any) -> Transformer:

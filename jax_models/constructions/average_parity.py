@@ -10,14 +10,10 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_models.arguments import expect_integer
+from jax_models.constructions.hard_parity import saw_neurons
 from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
-from jax_models.programs.assembly import (
-    Head,
-    Neuron,
-    build_layer,
-    build_transformer,
-)
+from jax_models.programs.assembly import Head, build_layer, build_transformer
 from jax_models.run.device_memory import require_memory
 from jax_models.weighting import AverageHardmax
 
@@ -70,10 +66,7 @@ def average_parity_transformer(
     require_memory(f"a neuron for each of {max_length} counts", 200 * max_length)
     y = Coordinate
     average = Head(query=[{}], key=[{}], value=[{y.ONE: 1}], write=[{y.MEAN: 1}])
-    saw = [
-        Neuron({y.MEAN: 1, y.UNIT: -k}, {y.OUT: 2.0 * (-1) ** k if k else 1.0})
-        for k in range(max_length)
-    ]
+    saw = saw_neurons({y.MEAN: 1}, y.UNIT, max_length, y.OUT)
     layer = build_layer(
         len(y), weighting=AverageHardmax(), heads=[average], neurons=saw, dtype=dtype
     )

@@ -15,6 +15,7 @@ from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     CONSTANT,
+    Form,
     Head,
     Neuron,
     build_layer,
@@ -36,15 +37,21 @@ class Coordinate(IntEnum):
     FOUND = auto()  # sum of the looked-up parities between attention and feed-forward
 
 
-def xor_neurons(total: dict[int, float], count: int, out: int) -> list[Neuron]:
-    """Returns neurons that add the parity of `total` to coordinate `out`.
+def saw_neurons(
+    total: Form,
+    # coordinate of u, a unit of `total`
+    unit: int,
+    count: int,
+    out: int,
+) -> list[Neuron]:
+    """Returns neurons that add u [s is odd] to coordinate `out`, for `total` = s u.
 
-    `total` is a linear form of coordinates, with integer values from 0 to `count`.
+    s is an integer from 0 to `count`.
     """
-    # The parity of s = `total` in {0 … count} is R(s) - 2 R(s - 1) + 2 R(s - 2) - …: a saw of
-    # slopes +1 and -1 with teeth at the odd integers.
+    # u [s is odd] is R(s u) - 2 R((s - 1) u) + 2 R((s - 2) u) - …: a saw of slopes +1 and -1
+    # with teeth at the odd multiples of u.
     return [
-        Neuron({**total, CONSTANT: -k}, {out: 2.0 * (-1) ** k if k else 1.0})
+        Neuron({**total, unit: -k}, {out: 2.0 * (-1) ** k if k else 1.0})
         for k in range(count)
     ]
 
@@ -100,7 +107,7 @@ def hard_parity_transformer(
         )
 
     replace = [
-        *xor_neurons({y.PARITY: 1, y.FOUND: 1}, num_heads + 1, y.PARITY),
+        *saw_neurons({y.PARITY: 1, y.FOUND: 1}, CONSTANT, num_heads + 1, y.PARITY),
         # What the parity replaces: both are counts, so the ReLU leaves them alone.
         Neuron({y.PARITY: 1}, {y.PARITY: -1}),
         Neuron({y.FOUND: 1}, {y.FOUND: -1}),

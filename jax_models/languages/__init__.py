@@ -6,7 +6,7 @@ says what follows each prefix, so that a prediction has an exact cross-entropy.
 
 from collections.abc import Callable
 
-from jax_models.arguments import refuse_unread, show
+from jax_models.arguments import choose_name, refuse_unread
 from jax_models.errors import InputError
 from jax_models.languages.anbn import AnBn
 from jax_models.languages.automaton import (
@@ -96,9 +96,7 @@ def get_source(name: str, probability: float) -> Source:
     Raises:
         InputError: if there is no such source, or p is not inside (0, 1).
     """
-    if not isinstance(name, str) or name not in SOURCES:
-        raise InputError(f"unknown source {show(name)}; known are {', '.join(SOURCES)}")
-    return SOURCES[name](probability)
+    return SOURCES[choose_name("source", name, [*SOURCES])](probability)
 
 
 def get_language(name: str, num_symbols: int | None = None) -> Language:
@@ -115,14 +113,10 @@ def get_language(name: str, num_symbols: int | None = None) -> Language:
         InputError: if there is no such language, "random" comes without a size of at
             least 1, or another with a size.
     """
-    if isinstance(name, str) and name in LANGUAGES:
+    if choose_name("language", name, [*LANGUAGES, "random"]) != "random":
         why = f"{name} has symbols of its own"
         refuse_unread("num_symbols", num_symbols, None, why)
         return LANGUAGES[name]
-    if not isinstance(name, str) or name != "random":
-        raise InputError(
-            f"unknown language {show(name)}; known are {', '.join(LANGUAGES)}, random"
-        )
     if num_symbols is None:
         raise InputError("random strings need the number of symbols to draw from")
     return UniformStrings(num_symbols)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
+from jax_models.arguments import choose_name
 from jax_models.errors import InputError
 from jax_models.programs.grammar import walk
 from jax_models.programs.logic.syntax import (
@@ -63,9 +64,7 @@ MODES = {
 
 def get_mode(name: str) -> Mode:
     """Returns the mode of a name."""
-    if name not in MODES:
-        raise InputError(f"unknown mode {name!r}; known are {', '.join(MODES)}")
-    return MODES[name]
+    return MODES[choose_name("mode", name, [*MODES])]
 
 
 def mask_of(side: Side) -> Literal["future", "past"]:

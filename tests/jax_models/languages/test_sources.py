@@ -210,7 +210,10 @@ def test_a_source_is_sampled_in_either_float_type_and_compiled_once(name):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: get_source("palindromes", 0.5), "unknown source 'palindromes'"),
+        (
+            lambda: get_source("palindromes", 0.5),
+            "source = 'palindromes'; expected one",
+        ),
         (lambda: get_source("dyck2", 1.0), "bracket probability p = 1.0"),
         (lambda: get_source("parity", 0.0), "end probability p = 0.0"),
         (lambda: DyckSource(0.3, 9), "k = 1 to 4"),

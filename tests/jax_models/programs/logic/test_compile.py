@@ -110,7 +110,7 @@ def test_saves_and_loads(tmp_path):
         ("Q_c", "T", ["mode T cannot express the formula: the symbol 'c'"]),
         ("#<[T] >= " + "9" * 400, "TB", ["an integer beyond 2^53"]),
         (f"{2**53 + 1} * #<[T] >= 1", "U", ["an integer beyond 2^53"]),
-        ("Q_a", "V", ["unknown mode 'V'; known are T, TB, U, FT, FU"]),
+        ("Q_a", "V", ["mode = 'V'; expected one of T, TB, U, FT, FU"]),
     ],
 )
 def test_a_mode_refuses_with_all_reasons(text, mode, reasons):
