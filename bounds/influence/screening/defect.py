@@ -36,36 +36,41 @@ from jax_models.model.rows import (
 SECOND_DERIVATIVE = 2 / math.sqrt(3)
 
 
-def deviations(
-    norm: Norm, rows: Float[Array, "*batch width"]
-) -> Float[Array, "*batch"]:
-    """Deviation s of each row, by which the norm divides the (centred) row."""
-    return norm.deviation(norm.centre(rows))[..., 0]
-
-
 def norm_defect(
     norm: Norm,
-    deviation: Float[Array, "*#batch"],
-    known: Float[Array, "*#batch"],
-    unknown: Float[Array, "*#batch"],
-) -> tuple[Float[Array, "*#batch"], Float[Array, "*#batch"]]:
+    rows: Float[Array, "rows width"],
+    known: Float[Array, "rows width substitutions"],
+    unknown: Float[Array, "rows substitutions"],
+) -> tuple[Float[Array, "rows substitutions"], Float[Array, "rows substitutions"]]:
     """Upper bounds on a norm's change by e: beyond its base derivative, and as a whole."""
-    # First |f(z + p + e) - f(z + p) - Df(z) e|, for |p| <= known and |e| <= unknown; then
-    # both |f(z + p + e) - f(z + p)| and |Df(z) e|. `deviation` is s at the base row.
-    d = norm.scale.shape[0]
-    gain = norm.largest
-    # s is 1/sqrt(d)-Lipschitz: on a path of length |p| + |e| it stays above this.
-    least = deviation - (known + unknown) / math.sqrt(d)
-    least = jnp.maximum(least, math.sqrt(norm.epsilon))
-    inside = jnp.where(least > 0, 1 / jnp.where(least > 0, least, 1), jnp.inf)
-    curved = SECOND_DERIVATIVE / math.sqrt(d) * inside**2 * (known + unknown / 2)
+    # First |f(z + p + e) - f(z + p) - Df(z) e|, for |e| <= unknown; then both
+    # |f(z + p + e) - f(z + p)| and |Df(z) e|.
+    width, gain = math.sqrt(norm.scale.shape[0]), norm.largest
+    size = jnp.sqrt((known * known).sum(axis=1))
+    base = rows[:, None]
+    before, after = (
+        norm.deviation(norm.centre(x))[..., 0]
+        for x in (base, base + known.swapaxes(1, 2))
+    )
+
+    def inverse(deviation: Float[Array, "rows substitutions"]) -> Array:
+        least = jnp.maximum(deviation, math.sqrt(norm.epsilon))
+        return jnp.where(least > 0, 1 / jnp.where(least > 0, least, 1), jnp.inf)
+
+    # s is 1/sqrt(d)-Lipschitz: on a path of length |p| + |e| from z, and on one of length |e|
+    # from z + p, it stays above these.
+    inside = inverse(before - (size + unknown) / width)
+    there = inverse(after - unknown / width)
+    curved = SECOND_DERIVATIVE / width * inside**2 * (size + unknown / 2)
     # The change and the derivative by e, each by its own size.
-    lipschitz = inside + 1 / deviation
-    factor = jnp.minimum(curved, lipschitz)
+    factor = jnp.minimum(curved, there + 1 / before)
     # An infinite factor times a change of 0 would be NaN.
-    defect = jnp.where(unknown > 0, gain * factor * unknown, 0.0)
-    moved = jnp.where(unknown > 0, gain * inside * unknown, 0.0)
-    return defect, jnp.minimum(gain * unknown / deviation + defect, moved)
+    defect, moved = (
+        jnp.where(unknown > 0, gain * x * unknown, 0.0) for x in (factor, there)
+    )
+    by_derivative = gain * unknown / before
+    moved = jnp.minimum(by_derivative + defect, moved)
+    return defect, jnp.maximum(by_derivative, moved)
 
 
 class Moved(NamedTuple):
@@ -117,11 +122,7 @@ def _(operation: Steady, *rows: Moved) -> Array:
 
 @defect.register
 def _(operation: Norm, *rows: Moved) -> Array:
-    ((base, known, reach),) = rows
-    deviation = deviations(operation, base)
-    size = jnp.sqrt((known * known).sum(axis=1))
-    found, _ = norm_defect(operation, deviation[:, None], size, reach)
-    return found
+    return norm_defect(operation, *rows[0])[0]
 
 
 @defect.register
@@ -177,9 +178,8 @@ def _(operation: Steady, at: tuple[Any, ...], *reach: Array) -> Array:
 
 @gain.register
 def _(operation: Norm, at: tuple[Any, ...], *reach: Array) -> Array:
-    (moved,) = reach
-    deviation = deviations(operation, *at)
-    return norm_defect(operation, deviation, jnp.zeros_like(moved), moved)[1]
+    ((row,), (moved,)) = at, reach
+    return norm_defect(operation, row, jnp.zeros_like(row)[..., None], moved.T)[1].T
 
 
 @gain.register

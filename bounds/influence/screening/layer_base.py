@@ -210,20 +210,28 @@ def pull_columns(
 
 
 @pytree
+class BaseRows:
+    """Quantities of a layer's rows that the base pass and the adjoint pass fix."""
+
+    statistics: RowStatistics
+    summary: Any  # of softmax, fields [rows, heads, ...]
+    map: RowMap
+    sent: Float[Array, "rows classes concatenated"]  # cotangents of the heads
+    head_weight: Float[Array, "rows heads"]  # their norms
+    query_scale: Float[Array, "rows"]  # divisor of the queries
+    query_norm: Float[Array, "rows heads"]  # bound on |W_q|, W_q divided by that
+
+
+@pytree
 class ScreenedLayer:
     """Quantities of a layer that the base pass and the adjoint pass fix."""
 
     prepared: PreparedLayer
-    statistics: RowStatistics
-    rows: RowMap
-    sent: Float[Array, "rows classes concatenated"]  # cotangents of the heads
-    head_weight: Float[Array, "rows heads"]  # their norms
+    by_row: BaseRows
     columns: Float[Array, "columns classes width"]  # N_m
     input_weight: Float[Array, "columns"]  # norm of the cotangent of attention's input
-    row_weight: Float[Array, "rows"]  # of the cotangent of the row, past attention
-    query_weight: Float[Array, "rows"]  # of that through the row's own query
-    map_norms: tuple[Array, Array, Array]  # [h] of keys, values and queries
-    query_scale: Float[Array, "rows"]  # divisor of the queries
+    # Upper bounds on spectral norms of key and value maps.
+    map_norms: tuple[Float[Array, "heads"], Float[Array, "heads"]]
     # Mean key and value.
     centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]]
 
@@ -259,30 +267,24 @@ def make_screened_layer(
     program = layer.reads
     before = pull(program, {"y": prepared.rows}, {program.output: read})["y"]
     store = prepared.store
-    base = ScreenedLayer(
-        prepared=prepared,
+    by_row = BaseRows(
         statistics=statistics,
-        rows=rows,
+        summary=jax.tree.map(lambda x: x.swapaxes(0, 1), prepared.summary),
+        map=rows,
         sent=heads,
         head_weight=spectral_norms(by_head.swapaxes(1, 2)),
+        query_scale=scale,
+        query_norm=spectral_norms(attention.query) / scale[:, None],
+    )
+    base = ScreenedLayer(
+        prepared=prepared,
+        by_row=by_row,
         columns=columns,
         input_weight=spectral_norms(read),
-        row_weight=spectral_norms(pulled["y"]),
-        query_weight=spectral_norms(queries),
-        map_norms=map_norms(layer),
-        query_scale=scale,
+        map_norms=(
+            spectral_norms(attention.key_by_head),
+            spectral_norms(attention.value_by_head),
+        ),
         centres=(store.keys.mean(axis=1), store.values.mean(axis=1)),
     )
     return base, before.at[positions].add(pulled["y"])
-
-
-def map_norms(
-    layer: Layer,
-) -> tuple[Float[Array, "heads"], Float[Array, "heads"], Float[Array, "heads"]]:
-    """Upper bounds on spectral norms of each head's key, value and query map."""
-    attention = layer.attention
-    key, value, query = (
-        spectral_norms(w)
-        for w in (attention.key_by_head, attention.value_by_head, attention.query)
-    )
-    return key, value, query

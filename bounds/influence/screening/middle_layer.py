@@ -12,32 +12,27 @@ Source: docs/screened.md, sections 2.2, 2.4, 2.5 and 2.6.
 
 import dataclasses
 import math
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from bounds.influence.propagation.pointwise import RowBase, change_rows
-from bounds.influence.screening.defect import gain
 from bounds.influence.screening.envelopes import (
     Envelopes,
     Field,
     field_at_rows,
     sum_field,
 )
-from bounds.influence.screening.layer_base import RowStatistics, ScreenedLayer, add
+from bounds.influence.screening.layer_base import BaseRows, ScreenedLayer
 from bounds.influence.screening.moved_row import (
-    BaseRow,
     KnownRow,
-    UnknownChangeNorms,
-    bound_row,
-    configure_row,
+    carry_row,
+    respond_to_columns,
 )
 from bounds.influence.screening.replaced_column import (
     Columns,
-    Inputs,
     MovedColumns,
     State,
     move_columns,
@@ -46,141 +41,19 @@ from bounds.influence.screening.replaced_column import (
     take_columns,
     turn_derivative,
 )
-from bounds.influence.screening.row_map import RowMap, move_row_map
+from bounds.influence.screening.row_map import move_row_map
 from bounds.influence.screening.softmax_defect import (
     ColumnSums,
     Missed,
     MovedRow,
     head_defect,
 )
-from jax_models.model.attending import project_query_changes
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import pytree
-from jax_models.model.rows import Step
-from jax_models.model.transformer import join_heads
-from jax_models.run.blocks import fold_tiles, map_rows
-from jax_models.weighting import contract
+from jax_models.run.blocks import map_rows
 
 HIGHEST = jax.lax.Precision.HIGHEST
 ByColumn: TypeAlias = Float[Array, "heads columns substitutions"]
-
-
-# The replaced row i in a middle layer: its reference z, which is the row if all rows had
-# their known changes alone, and the row's distance from z.
-#
-# Source: docs/screened.md, section 2.9.
-
-
-@pytree
-class MovedOwn:
-    """Change of each replaced row i after a layer, and its part of the error bound."""
-
-    change: Float[Array, "width substitutions"]  # of the reference
-    unknown: Float[Array, "substitutions"]  # distance of the row from the reference
-    linear: Float[
-        Array, "concatenated substitutions"
-    ]  # base derivative by known changes
-    defect: Float[Array, "substitutions"]  # part of the error through unknown changes
-
-
-def move_own_row(
-    layer: Layer,
-    base: ScreenedLayer,
-    state: State,
-    inputs: Inputs,
-    moved: MovedColumns | None,  # None where all changes of the layer's input are known
-    row_tile: int,
-) -> MovedOwn:
-    """Change of each replaced row i after the layer, with its part of the error."""
-    attention, prepared, position = layer.attention, base.prepared, inputs.position
-    n, at = prepared.store.length, jnp.arange(position.shape[0])
-    row = BaseRow(
-        position,
-        prepared.queries[:, position],
-        jax.tree.map(lambda x: x[:, position], prepared.summary),
-        base.statistics.mean_key[position].swapaxes(0, 1),
-    )
-    own_input = inputs.change[position, :, at]
-    query_change = project_query_changes(attention, own_input, n, position)
-    known = KnownRow(attention, row, query_change, prepared.store, inputs)
-    configuration = configure_row(known, row_tile)
-    base_row = jax.tree.map(lambda x: x[position], prepared.base)
-    heads = join_heads(configuration.heads)
-    change = change_rows(layer, base_row, state.own.T, heads).T
-    linear = base_response(known, row_tile)
-    # The second layer reads the first's exact changes: row i has no unknown part.
-    if moved is None:
-        nothing = jnp.zeros_like(state.own_unknown)
-        return MovedOwn(change, nothing, linear, nothing)
-    own, own_defect = inputs.unknown[position, at], inputs.defect[position, at]
-    query_norm = base.map_norms[2][:, None] / base.query_scale[position]
-    size = jnp.sqrt((row.query**2).sum(axis=-1))[:, None]
-
-    def unknown(columns: Float[Array, "rows substitutions"]) -> UnknownChangeNorms:
-        key, value = (x[:, None, None] * columns for x in base.map_norms[:2])
-        return UnknownChangeNorms(query_norm * own, key, value, size * key)
-
-    bounds = bound_row(known, configuration, moved, unknown(inputs.unknown), row_tile)
-    beyond = reach_row(layer, base_row, state, heads, bounds.moves)
-    # The base derivative of row i by unknown changes, and by the defects of norms.
-    linear_unknown = bounds.linear
-    if layer.reads.bent:
-        both = unknown(inputs.unknown + inputs.defect)
-        linear_unknown = bound_row(known, configuration, moved, both, row_tile).linear
-    defect = (
-        base.rows.out_weight[position] * beyond
-        + base.row_weight[position] * state.own_unknown
-        + base.query_weight[position] * (own + own_defect)
-        + (base.head_weight[position].T * linear_unknown).sum(axis=0)
-    )
-    return MovedOwn(change, beyond, linear, defect)
-
-
-def base_response(
-    row: KnownRow, tile: int
-) -> Float[Array, "concatenated substitutions"]:
-    """Base derivative of row i's heads by the other columns' known changes."""
-    # The sum over m != i of a_im [W_v x_m + (q_i . W_k x_m)(v_m - b_i)].
-    others = dataclasses.replace(row.inputs, change=row.inputs.others)
-    unmoved = jnp.zeros_like(row.base.query)
-    columns = dataclasses.replace(row, query_change=unmoved, inputs=others).tiles()
-
-    def lift(at: Int[Array, "columns"], valid: Bool[Array, "columns"]) -> Any:
-        here = columns(at, valid)
-        scored = here.weights * here.score_change
-        return (
-            here.rows.weighted(here.weights),
-            contract(scored, here.values),
-            scored.sum(axis=-1),
-        )
-
-    moved, read, total = fold_tiles(lift, add, row.store.length, tile)
-    values = jnp.einsum(
-        "hvd,hid->hiv", row.attention.value_by_head, moved, precision=HIGHEST
-    )
-    heads = values + read - total[..., None] * row.base.summary.mean
-    return join_heads(heads).T
-
-
-def reach_row(
-    layer: Layer,
-    base_row: RowBase,
-    state: State,
-    heads: Float[Array, "substitutions concatenated"],
-    further: Float[Array, "heads substitutions"],
-) -> Float[Array, "substitutions"]:
-    """Upper bound on row i's distance after the layer from `MovedOwn.change`'s row."""
-    # `heads` is the known change of the heads; `further` bounds their unknown change.
-    program = layer.writes
-    moved = program.change(base_row.rows, {"y": state.own.T, "heads": heads})
-    there = {name: row + moved[name] for name, row in base_row.rows.items()}
-
-    def rule(step: Step, *reach: Array) -> Array:
-        return gain(step.operation, tuple(map(there.get, step.inputs)), *reach)
-
-    # Bounds hold along any path: those of norms by the least deviation on the path.
-    given = {"y": state.own_unknown[None], "heads": further}
-    return program.run(given, rule)[program.output][0]
 
 
 @pytree
@@ -280,30 +153,18 @@ def screen_layer(
     layer, base, envelopes = middle.layer, middle.base, middle.envelopes
     n, position = base.prepared.store.length, state.position
     inputs = read_inputs(layer, base.prepared.rows, state)
-    moved = move_columns(layer.attention, inputs, base.map_norms[:2])
+    moved = move_columns(layer.attention, inputs, base.map_norms)
     sums = sum_columns(envelopes, moved, base.prepared.store.values, inputs.here)
     columns = take_columns(base.prepared, moved, base.centres, position)
 
     factors = envelopes.factors
     # Rows of a tile share factors.
-    row_tile = math.gcd(row_tile, middle.stretch) if middle.stretch < n else row_tile
-
-    def run(tile: _Tile) -> Any:
-        return _screen_rows(middle, tile, sums, columns, reached)
-
-    by_row = (base.prepared.queries, base.prepared.summary)
-    queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_row)
+    tile = math.gcd(row_tile, middle.stretch) if middle.stretch < n else row_tile
     known, unknown, reads, defect, field = map_rows(
-        run,
+        lambda rows: _screen_rows(middle, rows, sums, columns, reached),
         _Tile(
             at=jnp.arange(n, dtype=jnp.int32),
-            queries=queries,
-            summary=summary,
-            statistics=base.statistics,
-            rows=base.rows,
-            sent=base.sent,
-            head_weight=base.head_weight,
-            query_scale=base.query_scale,
+            base=base.by_row,
             group=envelopes.group,
             factors=None if factors is None else factors.rows,
             known=state.known,
@@ -311,21 +172,29 @@ def screen_layer(
             inputs=inputs.others,
             inputs_unknown=inputs.unknown,
         ),
-        row_tile,
+        tile,
     )
-    by_columns = None if exact else moved
-    own = move_own_row(layer, base, state, inputs, by_columns, row_tile)
+    # Row i's reference is the row when all others have their known changes alone.
+    store, base_row = (
+        base.prepared.store,
+        jax.tree.map(lambda x: x[position], base.by_row),
+    )
+    row = KnownRow.of(layer.attention, store, inputs, base_row, position)
+    before = state.own.T, state.own_unknown
+    own = carry_row(layer, base_row, row, before, None if exact else moved, tile)
     # Effects of the other columns on the target, to first order and for all rows at once: the
     # sum of N_m x_m over columns, from which row i's own B_i l_i is taken out again. What
     # rows know by their fields is in their known changes already.
     estimate = jnp.einsum(
         "ncd,ndi->ci", base.columns, inputs.others, precision=HIGHEST
-    ) - jnp.einsum("ich,hi->ci", base.sent[position], own.linear, precision=HIGHEST)
+    ) - jnp.einsum(
+        "ich,ih->ci", base_row.sent, respond_to_columns(row, tile), precision=HIGHEST
+    )
     if field is not None:
         estimate = estimate - field.sum(axis=0)
     defect = defect.sum(axis=0) + (base.input_weight[:, None] * inputs.defect).sum(0)
     return LayerStep(
-        State(known, unknown, own.change, own.unknown, position, reads),
+        State(known, unknown, own.change.T, own.unknown, position, reads),
         estimate,
         defect + own.defect,
     )
@@ -336,13 +205,7 @@ class _Tile:
     """Base quantities of a tile of rows, and changes before and after the pre-norm."""
 
     at: Int[Array, "rows"]
-    queries: Float[Array, "rows heads d_k"]
-    summary: Any  # fields [rows, heads, ...]
-    statistics: RowStatistics
-    rows: RowMap
-    sent: Float[Array, "rows classes concatenated"]
-    head_weight: Float[Array, "rows heads"]
-    query_scale: Float[Array, "rows"]
+    base: BaseRows
     group: Int[Array, "rows heads"]
     factors: Float[Array, "rows heads rank"] | None
     known: Float[Array, "rows width substitutions"]
@@ -359,10 +222,11 @@ def _screen_rows(
     reached: tuple[bool, bool],
 ) -> tuple[Array, Array, Array | None, Array, Array | None]:
     """Known change; upper bounds on the rest, on reads above and error; field's estimate."""
-    layer, base = middle.layer, middle.base
-    attention, statistics = layer.attention, tile.statistics
-    by_head = (tile.queries, tile.summary)
-    queries, summary = jax.tree.map(lambda x: x.swapaxes(0, 1), by_head)
+    layer, base = middle.layer, tile.base
+    attention, statistics = layer.attention, base.statistics
+    queries, summary = jax.tree.map(
+        lambda x: x.swapaxes(0, 1), (statistics.query, base.summary)
+    )
     replaced, column = replace_column(
         attention, summary, queries, tile.at, statistics, columns
     )
@@ -370,12 +234,11 @@ def _screen_rows(
     moved_query = jnp.einsum(
         "hed,jdi->jhei", attention.query, tile.inputs, precision=HIGHEST
     )
-    moved_query = moved_query / tile.query_scale[:, None, None, None]
+    moved_query = moved_query / base.query_scale[:, None, None, None]
     by_query = jnp.einsum(
         "jhve,jhei->jhvi", statistics.covariance, moved_query, precision=HIGHEST
     )
-    query_norm = base.map_norms[2][:, None, None] / tile.query_scale[:, None]
-    query_unknown = query_norm * tile.inputs_unknown
+    query_unknown = base.query_norm.T[..., None] * tile.inputs_unknown
     query_change = jnp.sqrt((moved_query**2).sum(axis=2)).swapaxes(0, 1)
     row = MovedRow(
         query=jnp.sqrt((queries**2).sum(axis=-1))[..., None],
@@ -392,27 +255,27 @@ def _screen_rows(
     common, sent_field = jnp.zeros_like(by_query[:, :, 0]), None
     first = by_query
     if sums.field is not None and tile.factors is not None:
-        at_rows = (tile.factors, tile.queries, statistics.mean_value)
+        at_rows = (tile.factors, statistics.query, statistics.mean_value)
         field, common = field_at_rows(
             sums.field, tile.at[0] // middle.stretch, *at_rows
         )
         first = first + field
         field = jnp.where(touched[:, None, None], field, 0)
         field = field.reshape(field.shape[0], -1, field.shape[-1])
-        sent_field = jnp.einsum("jch,jhi->jci", tile.sent, field, precision=HIGHEST)
+        sent_field = jnp.einsum("jch,jhi->jci", base.sent, field, precision=HIGHEST)
     turned = turn_derivative(replaced, columns, statistics, moved_query, first, common)
     # Where the hull bounds the rest better, no turning is known.
     turned = jnp.where(bounds.turned.swapaxes(0, 1)[:, :, None], turned, 0)
     heads = replaced.heads + first + turned
     moved = move_row_map(
         layer,
-        tile.rows,
+        base.map,
         tile.known,
         heads.reshape(heads.shape[0], -1, heads.shape[-1]),
         jnp.concatenate([tile.unknown[None], source]),
     )
     defect = jnp.einsum(
-        "jh,hji->ji", tile.head_weight, bounds.defect, precision=HIGHEST
+        "jh,hji->ji", base.head_weight, bounds.defect, precision=HIGHEST
     )
     return (
         jnp.where(touched[:, None], moved.known, 0),

@@ -17,39 +17,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from bounds.influence.propagation.pointwise import RowBase, change_rows
 from bounds.influence.propagation.query_row import RowTile
+from bounds.influence.screening.defect import gain
+from bounds.influence.screening.layer_base import BaseRows, add
 from bounds.influence.screening.replaced_column import Inputs, MovedColumns
+from bounds.influence.screening.row_map import move_row_map
 from bounds.influence.screening.softmax_defect import Moments, grow, softmax_defect
-from jax_models.model.attending import KeyStore
+from jax_models.model.attending import KeyStore, project_query_changes
 from jax_models.model.attention import Attention
+from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.pytree import pytree
+from jax_models.model.rows import Step
+from jax_models.model.transformer import join_heads
 from jax_models.run.blocks import fold_tiles, slice_tile
-from jax_models.weighting import MovedKeys, spread_of
+from jax_models.weighting import MovedKeys, contract, spread_of
 
 HIGHEST = jax.lax.Precision.HIGHEST
-ByColumn: TypeAlias = Float[Array, "heads columns substitutions"]
 OfHeads: TypeAlias = Float[Array, "heads substitutions"]
-
-
-@pytree
-class BaseRow:
-    """Base query and softmax summary of one row for all substitutions, or one for each."""
-
-    position: Int[Array, "rows"]
-    query: Float[Array, "heads rows d_k"]  # scaled
-    summary: Any  # fields [heads, rows, ...]
-    mean_key: Float[Array, "heads rows d_k"]
-
-
-@pytree
-class UnknownChangeNorms:
-    """Upper bounds on unknown changes of a row's query and of all columns, as norms."""
-
-    query: OfHeads
-    key: ByColumn
-    value: ByColumn
-    score: ByColumn  # by the base query
 
 
 @pytree
@@ -74,20 +60,43 @@ class KnownRow:
     """One row a substitution, with known changes of its query and of all columns."""
 
     attention: Attention
-    base: BaseRow
-    query_change: Float[Array, "heads substitutions d_k"]
     store: KeyStore  # base keys and values of the columns
     inputs: Inputs  # changes of the columns
+    # Position, base query (scaled), softmax summary (fields [heads, rows, ...]) and mean key,
+    # of one row for all substitutions or of one for each.
+    at: Int[Array, "rows"]
+    query: Float[Array, "heads rows d_k"]
+    summary: Any
+    mean_key: Float[Array, "heads rows d_k"]
+    query_change: Float[Array, "heads substitutions d_k"]
+
+    @classmethod
+    def of(
+        cls,
+        attention: Attention,
+        store: KeyStore,
+        inputs: Inputs,
+        base: BaseRows,
+        at: Int[Array, "rows"],
+    ) -> "KnownRow":
+        """Rows at positions `at`, whose base quantities are `base`."""
+        own = inputs.change[at, :, jnp.arange(inputs.position.size)]
+        query, mean_key, summary = jax.tree.map(
+            lambda x: x.swapaxes(0, 1),
+            (base.statistics.query, base.statistics.mean_key, base.summary),
+        )
+        change = project_query_changes(attention, own, store.length, at)
+        return cls(attention, store, inputs, at, query, summary, mean_key, change)
 
     def tiles(
         self,
     ) -> Callable[[Int[Array, "columns"], Bool[Array, "columns"]], ColumnTile]:
         """Function that maps the positions of a tile of columns to its `ColumnTile`."""
-        attention, base, inputs = self.attention, self.base, self.inputs
+        attention, inputs = self.attention, self.inputs
         # Formed once for all tiles.
-        now, position = base.query + self.query_change, inputs.position
+        now, position = self.query + self.query_change, inputs.position
         back = jnp.einsum("hed,hie->hdi", attention.key_by_head, now, precision=HIGHEST)
-        lse = base.summary.lse
+        lse = self.summary.lse
         finite = jnp.where(lse == -jnp.inf, 0.0, lse)[..., None]
         own = jnp.take_along_axis(inputs.change, position[None, None], axis=0)[0]
 
@@ -101,8 +110,8 @@ class KnownRow:
             by_query = jnp.einsum(
                 "hie,hje->hij", self.query_change, keys, precision=HIGHEST
             )
-            score = jnp.einsum("hre,hje->hrj", base.query, keys, precision=HIGHEST)
-            seen = visible(attention.sight, base.position, at) & valid
+            score = jnp.einsum("hre,hje->hrj", self.query, keys, precision=HIGHEST)
+            seen = visible(attention.sight, self.at, at) & valid
             change = rows.products(back).swapaxes(1, 2) + by_query
             log_weights = jnp.where(seen, score - finite, -jnp.inf)
             return ColumnTile(rows, score, change, seen, values, log_weights)
@@ -135,7 +144,7 @@ def configure_row(row: KnownRow, tile: int) -> Configuration:
             )
 
         return weighting.lift_change(
-            row.base.summary,
+            row.summary,
             MovedKeys(
                 index=at,
                 score=here.score,
@@ -167,19 +176,22 @@ def bound_row(
     row: KnownRow,
     configuration: Configuration,
     moved: MovedColumns,
-    unknown: UnknownChangeNorms,
+    query_unknown: OfHeads,  # bound on the unknown change of the query
     tile: int,
 ) -> RowBounds:
     """Upper bounds on the effect of unknown changes on a row's heads, after known ones."""
     # A column's share of a derivative is w_m [W_v x_m + (q . W_k x_m)(v_m - b)], the query's
     # sum_m w_m (dq . (k_m - kbar)) (v_m - b).
-    base, store, columns = row.base, row.store, row.tiles()
+    store, columns = row.store, row.tiles()
     mean_value, mean_key = (
-        x.swapaxes(1, 2)[:, None] for x in (base.summary.mean, base.mean_key)
+        x.swapaxes(1, 2)[:, None] for x in (row.summary.mean, row.mean_key)
     )
     shift = configuration.heads.swapaxes(1, 2)[:, None]
     log_total = configuration.log_total[:, None]
-    step, query = _size(row.query_change)[:, None], unknown.query[:, None]
+    step, query = _size(row.query_change)[:, None], query_unknown[:, None]
+    score_unknown = moved.score_unknown
+    if score_unknown is None:
+        score_unknown = _size(row.query)[:, None] * moved.key_unknown
 
     def lift(
         at: Int[Array, "columns"], valid: Bool[Array, "columns"]
@@ -193,7 +205,9 @@ def bound_row(
         ) -> Float[Array, "heads columns ..."]:
             return slice_tile(x, at, 1)
 
-        key, value, score = map(of_tile, (unknown.key, unknown.value, unknown.score))
+        key, value, score = map(
+            of_tile, (moved.key_unknown, moved.value_unknown, score_unknown)
+        )
         base_weights, log_weights, relative = (
             x.swapaxes(1, 2)
             for x in (here.weights, here.log_weights, here.score_change)
@@ -258,6 +272,110 @@ def bound_row(
     # Both outputs are means of values: they differ by at most the farthest value (the hull).
     moves = jnp.minimum(curved + moves, largest[1])
     return RowBounds(linear, turned, curved, moves)
+
+
+@pytree
+class CarriedRow:
+    """A layer's output row for each substitution: known change, bounds on the rest."""
+
+    change: Float[Array, "substitutions width"]
+    unknown: Float[Array, "substitutions"]  # norm of the rest of the change
+    # The part of the rest beyond the base derivative, weighed by cotangents.
+    defect: Float[Array, "substitutions"]
+
+
+def carry_row(
+    layer: Layer,
+    base: BaseRows,
+    row: KnownRow,
+    own: tuple[Float[Array, "substitutions width"], Float[Array, "substitutions"]],
+    moved: MovedColumns | None,  # None where all changes of the layer's input are known
+    tile: int,
+) -> CarriedRow:
+    """Carries rows with all columns through a layer, from their `own` changes before it."""
+    # Each row is evaluated exactly with all known changes made. Around that, unknown changes
+    # move it by the base derivative, which the cotangents carry back, and by the rest: the
+    # derivative there is another, and attention and the row map are not linear.
+    (change, unknown), base_map = own, base.map.base
+    configuration = configure_row(row, tile)
+    heads = join_heads(configuration.heads)
+    if moved is None:
+        change = change_rows(layer, base_map, change, heads)
+        return CarriedRow(change, unknown, jnp.zeros_like(unknown))
+    at = row.at, jnp.arange(row.inputs.position.size)
+    query = base.query_norm.T * row.inputs.unknown[at]
+    bounds = bound_row(row, configuration, moved, query, tile)
+    linear = bounds.linear + base.statistics.covariance_norm.T * query
+    # The rest by the lemma, or as the whole change and the whole base derivative.
+    turned = jnp.minimum(bounds.curved + bounds.turned, bounds.moves + linear)
+    source = jnp.minimum(bounds.moves, linear + turned)
+
+    def by_row(x: Float[Array, "substitutions ..."]) -> Float[Array, "rows ..."]:
+        # One base row has all substitutions, or each of several has one.
+        return jnp.moveaxis(x.reshape(row.at.size, -1, *x.shape[1:]), 1, -1)
+
+    sources = jnp.stack([by_row(x) for x in (unknown, *source)])
+    found = move_row_map(layer, base.map, by_row(change), by_row(heads), sources)
+    # A row that is far from its base moves by its own slopes, and by the base's.
+    beyond = reach_row(layer, base_map, (change, heads), (unknown, bounds.moves))
+    beyond = jnp.minimum(found.unknown.ravel(), beyond)
+    weight = base.head_weight.T
+    apart = base.map.out_weight * beyond + base.map.row_weight * unknown
+    return CarriedRow(
+        jnp.moveaxis(found.known, -1, 1).reshape(change.shape),
+        beyond,
+        jnp.minimum(
+            found.defect.ravel() + (weight * turned).sum(axis=0),
+            apart + (weight * linear).sum(axis=0),
+        ),
+    )
+
+
+def reach_row(
+    layer: Layer,
+    base: RowBase,
+    known: tuple[
+        Float[Array, "substitutions width"], Float[Array, "substitutions concatenated"]
+    ],  # changes of the row and of its heads
+    further: tuple[Float[Array, "substitutions"], OfHeads],  # bounds on unknown ones
+) -> Float[Array, "substitutions"]:
+    """Upper bound on a row's distance after the layer from where known changes lead."""
+    program, names = layer.writes, ("y", "heads")
+    moved = program.change(base.rows, dict(zip(names, known, strict=True)))
+    there = {name: row + moved[name] for name, row in base.rows.items()}
+
+    def rule(step: Step, *reach: Array) -> Array:
+        return gain(step.operation, tuple(map(there.get, step.inputs)), *reach)
+
+    # Bounds hold along any path: those of norms by the least deviation on the path.
+    given = {"y": further[0][None], "heads": further[1]}
+    return program.run(given, rule)[program.output][0]
+
+
+def respond_to_columns(
+    row: KnownRow, tile: int
+) -> Float[Array, "substitutions concatenated"]:
+    """Base derivative of a row's heads by known changes of columns other than i."""
+    # The sum over m != i of a_m [W_v x_m + (q . W_k x_m)(v_m - b)].
+    others = dataclasses.replace(row.inputs, change=row.inputs.others)
+    unmoved = jnp.zeros_like(row.query_change)
+    columns = dataclasses.replace(row, query_change=unmoved, inputs=others).tiles()
+
+    def lift(at: Int[Array, "columns"], valid: Bool[Array, "columns"]) -> Any:
+        here = columns(at, valid)
+        scored = here.weights * here.score_change
+        return (
+            here.rows.weighted(here.weights),
+            contract(scored, here.values),
+            scored.sum(axis=-1),
+        )
+
+    moved, read, total = fold_tiles(lift, add, row.store.length, tile)
+    values = jnp.einsum(
+        "hvd,hid->hiv", row.attention.value_by_head, moved, precision=HIGHEST
+    )
+    heads = values + read - total[..., None] * row.summary.mean
+    return join_heads(heads)
 
 
 def _size(x: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:

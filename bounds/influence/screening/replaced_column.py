@@ -15,7 +15,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from bounds.influence.propagation.first_layer import PreparedLayer
-from bounds.influence.screening.defect import deviations, norm_defect
+from bounds.influence.screening.defect import norm_defect
 from bounds.influence.screening.layer_base import RowStatistics
 from bounds.influence.screening.row_map import carry_columns
 from bounds.influence.screening.softmax_defect import ReplacedColumn
@@ -75,9 +75,7 @@ def read_inputs(layer: Layer, rows: Float[Array, "rows width"], state: State) ->
     defect = jnp.zeros_like(unknown)
     norm = norm_before(layer)
     if norm is not None:
-        deviation = deviations(norm, rows)
-        size = jnp.sqrt((change * change).sum(axis=1))
-        defect, unknown = norm_defect(norm, deviation[:, None], size, unknown)
+        defect, unknown = norm_defect(norm, rows, change, unknown)
         change = carry_columns(norm, (rows,), change)
     others = jnp.where(here[:, None], 0, change)
     return Inputs(change, others, unknown, defect, here, state.position)
@@ -91,6 +89,8 @@ class MovedColumns:
     value: Float[Array, "heads columns d_v substitutions"]
     key_unknown: Float[Array, "heads columns substitutions"]
     value_unknown: Float[Array, "heads columns substitutions"]
+    # Of scores by a base query, where these are known by more than that query's norm.
+    score_unknown: Float[Array, "heads columns substitutions"] | None = None
 
 
 def move_columns(
@@ -113,14 +113,11 @@ class Columns:
 
     position: Int[Array, "substitutions"]
     keys: Float[Array, "heads substitutions d_k"]
-    values: Float[Array, "heads d_v substitutions"]
+    values: Float[Array, "heads substitutions d_v"]
     key_change: Float[Array, "heads substitutions d_k"]
-    value_change: Float[Array, "heads d_v substitutions"]
+    value_change: Float[Array, "heads substitutions d_v"]
     key_unknown: Float[Array, "heads substitutions"]
     value_unknown: Float[Array, "heads substitutions"]
-    # Distances [h, i] from the mean key and value: before, and after.
-    key_away: tuple[Array, Array]
-    value_away: tuple[Array, Array]
     # The mean key and value of each head.
     centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]]
 
@@ -133,31 +130,18 @@ def take_columns(
 ) -> Columns:
     """Replaced columns; `centres` are the mean key and value of each head."""
     store, at = prepared.store, jnp.arange(position.shape[0])
-    keys, values = store.keys[:, position], store.values[:, position]
-
-    def own(x: Float[Array, "heads columns ..."]) -> Float[Array, "substitutions ..."]:
-        # Index arrays pair up: column position[i] of substitution i, for every i.
-        return jnp.moveaxis(x, 0, -1)[position, ..., at, :]
-
+    # Index arrays pair up: column position[i] of substitution i, for every i.
     key_change, value_change = (
-        jnp.moveaxis(own(x), -1, 0) for x in (moved.key, moved.value)
-    )
-    key_unknown, value_unknown = (
-        jnp.moveaxis(own(x), -1, 0) for x in (moved.key_unknown, moved.value_unknown)
-    )
-    key_start, value_start = (
-        x - centre[:, None] for x, centre in zip((keys, values), centres, strict=True)
+        x[:, position, :, at].swapaxes(0, 1) for x in (moved.key, moved.value)
     )
     return Columns(
         position,
-        keys,
-        values.swapaxes(1, 2),
+        store.keys[:, position],
+        store.values[:, position],
         key_change,
-        value_change.swapaxes(1, 2),
-        key_unknown,
-        value_unknown,
-        (_norm(key_start), _norm(key_start + key_change)),
-        (_norm(value_start), _norm(value_start + value_change)),
+        value_change,
+        moved.key_unknown[:, position, at],
+        moved.value_unknown[:, position, at],
         centres,
     )
 
@@ -192,32 +176,41 @@ def replace_column(
         index=position,
         score=scores(columns.keys),
         score_change=scores(columns.key_change),
-        value=columns.values,
-        value_change=columns.value_change,
+        value=columns.values.swapaxes(1, 2),
+        value_change=columns.value_change.swapaxes(1, 2),
         visible=seen,
     )
     # Always formed: a row that does not see the column keeps its weights, not zeros.
     weights = formed_once(at[0] >= 0, replaced_weights, summary, column)
     heads = replace_by(summary, column, weights)
-    # Distances from a row's own means are bounded by way of the centre.
-    key_rows, value_rows = (
-        _norm(x.swapaxes(0, 1) - centre[:, None])[..., None]
-        for x, centre in zip(
-            (statistics.mean_key, statistics.mean_value), columns.centres, strict=True
-        )
+
+    # Distances from a row's own means are bounded by way of the centre: those of the
+    # column's key and value there, before and after, and those of the means.
+    def away(
+        start: Float[Array, "heads substitutions width"],
+        change: Float[Array, "heads substitutions width"],
+        means: Float[Array, "rows heads width"],
+        centre: Float[Array, "heads width"],
+    ) -> list[Float[Array, "heads rows substitutions"]]:
+        means = _norm(means.swapaxes(0, 1) - centre[:, None])[..., None]
+        start = start - centre[:, None]
+        return [_norm(x)[:, None] + means for x in (start, start + change)]
+
+    key, value = columns.centres
+    old_key, new_key = away(columns.keys, columns.key_change, statistics.mean_key, key)
+    old_value, new_value = away(
+        columns.values, columns.value_change, statistics.mean_value, value
     )
     shift = jnp.sqrt((heads**2).sum(axis=2)).swapaxes(0, 1)
-    key_before, key_after = (x[:, None] for x in columns.key_away)
-    value_before, value_after = (x[:, None] for x in columns.value_away)
     return Replaced(heads, weights), ReplacedColumn(
         old=weights.old,
         new=weights.new,
         others=weights.others,
         others_change=jnp.abs(weights.others_change),
-        old_key=key_before + key_rows,
-        old_value=value_before + value_rows,
-        new_key=key_after + key_rows,
-        new_value=value_after + value_rows + shift,
+        old_key=old_key,
+        old_value=old_value,
+        new_key=new_key,
+        new_value=new_value + shift,
         key=columns.key_unknown[:, None],
         value=columns.value_unknown[:, None],
         shift=shift,
@@ -251,7 +244,10 @@ def turn_derivative(
     key, mean_key = columns.keys - centre[:, None], statistics.mean_key - centre
     before = product(key, "jhei,hie->jhi") - product(mean_key, "jhei,jhe->jhi")
     after = before + product(columns.key_change, "jhei,hie->jhi")
-    away = columns.values - statistics.mean_value[..., None] - replaced.heads
+    value, value_change = (
+        x.swapaxes(1, 2) for x in (columns.values, columns.value_change)
+    )
+    away = value - statistics.mean_value[..., None] - replaced.heads
 
     def at(x: ByRow) -> Float[Array, "rows heads 1 substitutions"]:
         return x[:, :, None]
@@ -260,7 +256,7 @@ def turn_derivative(
         at(less_one) * first
         - at(f * common) * replaced.heads
         + at(new * after - f * old * before) * away
-        + at(new * after) * columns.value_change
+        + at(new * after) * value_change
     )
 
 

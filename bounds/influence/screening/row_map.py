@@ -99,7 +99,9 @@ class RowMap:
     by_defect: dict[str, dict[str, Array]]  # [r]; [r, f] of entries, by either
     # |cotangent| of the outputs of nonlinear operations [r], [r, f] by entry.
     weights: dict[str, Array]
-    out_weight: Float[Array, "rows"]  # of the layer's output
+    # The same of the layer's output, and of the row `y` that it begins with.
+    out_weight: Float[Array, "rows"]
+    row_weight: Float[Array, "rows"]
 
 
 def make_row_map(
@@ -140,8 +142,8 @@ def make_row_map(
         for step in program.bent
     }
     unordered = dataclasses.replace(base, distance=None, nearest=None)
-    weighed = spectral_norms(cotangents)
-    return RowMap(unordered, by_source, by_defect, weights, weighed), wanted
+    ends = spectral_norms(cotangents), spectral_norms(wanted["y"])
+    return RowMap(unordered, by_source, by_defect, weights, *ends), wanted
 
 
 @pytree

@@ -9,6 +9,7 @@ between the layers. Envelopes bound attention weights for groups of rows.
 Source: docs/screened.md, section 2, with the identity and its proof.
 """
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -31,28 +32,21 @@ from bounds.influence.screening.defect import Moved, defect
 from bounds.influence.screening.envelopes import Envelopes, make_envelopes
 from bounds.influence.screening.layer_base import ScreenedLayer, make_screened_layer
 from bounds.influence.screening.middle_layer import MiddleLayer, screen_layer
-from bounds.influence.screening.moved_row import (
-    BaseRow,
-    KnownRow,
-    UnknownChangeNorms,
-    bound_row,
-    configure_row,
-)
+from bounds.influence.screening.moved_row import KnownRow, carry_row
 from bounds.influence.screening.replaced_column import (
     Inputs,
     State,
     move_columns,
     read_inputs,
 )
-from bounds.influence.screening.row_map import LastReads, move_row_map
+from bounds.influence.screening.row_map import LastReads
 from bounds.influence.targets.change import change_target, target_map
 from bounds.numbers.norms import spectral_norms
 from bounds.readings import slope
-from jax_models.model.attending import project_query_changes
 from jax_models.model.layer import Layer
 from jax_models.model.mask import Sight
 from jax_models.model.pytree import pytree
-from jax_models.model.transformer import Transformer, join_heads
+from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import map_rows
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -69,44 +63,23 @@ def screen_last_row(
     row_tile: int,
 ) -> tuple[Float[Array, "classes substitutions"], Float[Array, "substitutions"]]:
     """Known change of the target; upper bound on the last layer's part of the error."""
-    # The query row is evaluated exactly with all known changes made. Around that, unknown
-    # changes move it by the base derivative, which the cotangents carry back, and by the
-    # rest: the derivative there is another, and attention, row map and final norm are not
-    # linear.
-    layer = model.layers[-1]
-    attention, prepared = layer.attention, base.prepared
-    n, at = prepared.store.length, query[None]
+    layer, prepared = model.layers[-1], base.prepared
     inputs = read_inputs(layer, prepared.rows, state)
-    mean_keys = base.statistics.mean_key.swapaxes(0, 1)
-    row = BaseRow(at, prepared.queries, prepared.summary, mean_keys)
-    query_change = project_query_changes(attention, inputs.change[query].T, n, at)
-    known = KnownRow(attention, row, query_change, prepared.store, inputs)
-    configuration = configure_row(known, row_tile)
-    query_norm = base.map_norms[2][:, None] / base.query_scale
-    unknown = UnknownChangeNorms(
-        query_norm * inputs.unknown[query],
-        *_unknown_columns(LastReads(layer, prepared.queries[:, 0]), state, inputs),
+    moved = move_columns(layer.attention, inputs, base.map_norms)
+    reader = LastReads(layer, prepared.queries[:, 0])
+    key, value, score = _unknown_columns(reader, state, inputs)
+    moved = dataclasses.replace(
+        moved, key_unknown=key, value_unknown=value, score_unknown=score
     )
-    moved = move_columns(attention, inputs, base.map_norms[:2])
-    bounds = bound_row(known, configuration, moved, unknown, row_tile)
-    linear = bounds.linear + base.statistics.covariance_norm.T * unknown.query
-    # The rest by the lemma, or as the whole change and the whole base derivative.
-    turned = jnp.minimum(bounds.curved + bounds.turned, bounds.moves + linear)
-    output = move_row_map(
-        layer,
-        base.rows,
-        state.known[query][None],
-        join_heads(configuration.heads).T[None],
-        jnp.concatenate([state.unknown[query][None], linear + turned])[:, None],
-    )
-    rest = output.defect[0]
-    rest = rest + jnp.matmul(base.head_weight[0], turned, precision=HIGHEST)
-    rest = rest + (base.input_weight[:, None] * inputs.defect).sum(axis=0)
+    row = KnownRow.of(layer.attention, prepared.store, inputs, base.by_row, query[None])
+    own = state.known[query].T, state.unknown[query]
+    found = carry_row(layer, base.by_row, row, own, moved, row_tile)
+    rest = found.defect + (base.input_weight[:, None] * inputs.defect).sum(axis=0)
     final = prepared.output[0]
-    change = change_target(model, final, output.known[0].T, target).T
+    change = change_target(model, final, found.change, target).T
     if model.final_norm is not None:
-        moved = Moved(final[None], output.known, output.unknown)
-        beyond = defect(model.final_norm, moved)[0]
+        after = Moved(final[None], found.change.T[None], found.unknown[None])
+        beyond = defect(model.final_norm, after)[0]
         rest = rest + spectral_norms(target_map(model, target)) * beyond
     return change, rest
 
@@ -209,7 +182,12 @@ def prepare_envelopes(
 
     return tuple(
         make_envelopes(
-            layer.attention, one.prepared, one.statistics, groups, rank, stretch(layer)
+            layer.attention,
+            one.prepared,
+            one.by_row.statistics,
+            groups,
+            rank,
+            stretch(layer),
         )
         for layer, one in zip(model.layers[1:-1], base.middle, strict=True)
     )

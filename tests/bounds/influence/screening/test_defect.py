@@ -9,7 +9,6 @@ from bounds.influence.screening.defect import (
     SECOND_DERIVATIVE,
     Moved,
     defect,
-    deviations,
     gain,
     norm_defect,
 )
@@ -48,9 +47,9 @@ def test_no_change_goes_beyond_the_bounds_and_some_come_near(epsilon):
     rest, moved, slope = (
         np.linalg.norm(x, axis=1) for x in jax.vmap(difference)(*arguments)
     )
-    deviation = deviations(norm, arguments[0])
-    sizes = [jnp.linalg.norm(x, axis=1) for x in arguments[1:]]
-    defect, reach = (np.asarray(x) for x in norm_defect(norm, deviation, *sizes))
+    size = jnp.linalg.norm(arguments[2], axis=1)[:, None]
+    bounds = norm_defect(norm, arguments[0], arguments[1][..., None], size)
+    defect, reach = (np.asarray(x)[:, 0] for x in bounds)
     slack = 1e-13 * (1 + reach)
     assert (rest <= defect + slack).all()
     assert (moved <= reach + slack).all()

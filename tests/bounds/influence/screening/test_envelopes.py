@@ -34,7 +34,7 @@ def test_every_row_is_in_a_group(groups):
 def test_envelopes_are_above_the_weights_of_their_rows(mask):
     """Of every row and column: weights, weighted values, and what factors miss of them."""
     attention, base = second_layer(mask)
-    found = make_envelopes(attention, base.prepared, base.statistics, 4, 2, 4)
+    found = make_envelopes(attention, base.prepared, base.by_row.statistics, 4, 2, 4)
     weights, away = weights_of(base, mask)
     factors = found.factors
     assert factors is not None
@@ -56,7 +56,7 @@ def test_envelopes_are_above_the_weights_of_their_rows(mask):
             shared = np.asarray(envelope)[head][group]
             assert (size <= shared * (1 + 1e-12) + 1e-15).all()
     # Not from far above: a group of one row is met exactly.
-    single = make_envelopes(attention, base.prepared, base.statistics, 16, 0, N)
+    single = make_envelopes(attention, base.prepared, base.by_row.statistics, 16, 0, N)
     for head in range(2):
         group = np.asarray(single.group)[:, head]
         found_weights = np.asarray(single.weight)[head][group]
@@ -80,7 +80,7 @@ def weights_of(base, mask):
     seen = np.tri(N, k=-1, dtype=bool) if mask == "strict_future" else np.ones((N, N))
     weights = np.where(seen, np.exp(scores - scores.max(axis=2, keepdims=True)), 0)
     weights = weights / np.maximum(weights.sum(axis=2, keepdims=True), 1e-300)
-    output = np.asarray(base.statistics.mean_value).swapaxes(0, 1)
+    output = np.asarray(base.by_row.statistics.mean_value).swapaxes(0, 1)
     return weights, np.asarray(store.values)[:, None] - output[:, :, None]
 
 

@@ -7,9 +7,7 @@ import pytest
 
 import jax_models as jm
 from bounds.influence.screening.moved_row import (
-    BaseRow,
     KnownRow,
-    UnknownChangeNorms,
     bound_row,
     configure_row,
 )
@@ -88,14 +86,12 @@ def _bounds(attention, keys, values, query, step, known, unknown, turned, furthe
     here = (jnp.arange(COLUMNS) == OWN)[:, None] & jnp.ones(ROWS, bool)
     others = jnp.where(here[:, None], 0, known)
     inputs = Inputs(known, others, unknown, jnp.zeros_like(unknown), here, position)
-    row = BaseRow(position, query[None], summary, mean_key)
-    moved = MovedColumns(known[None], known[None], unknown[None], unknown[None])
-    further = UnknownChangeNorms(
-        further[None], unknown[None], unknown[None], turned[None]
-    )
-    known_row = KnownRow(attention, row, step[None], store, inputs)
+    row = (position, query[None], summary, mean_key, step[None])
+    unknown, known = unknown[None], known[None]
+    moved = MovedColumns(known, known, unknown, unknown, turned[None])
+    known_row = KnownRow(attention, store, inputs, *row)
     configuration = configure_row(known_row, COLUMNS)
-    bounds = bound_row(known_row, configuration, moved, further, COLUMNS)
+    bounds = bound_row(known_row, configuration, moved, further[None], COLUMNS)
     names = ("linear", "turned", "curved", "moves")
     return {
         "heads": configuration.heads[0],
@@ -166,17 +162,16 @@ def bounded(gap):
     )
     at, query = jnp.asarray([0], jnp.int32), jnp.ones((1, 1, 1), jnp.float32)
     summary = summarise(attention, query, at, store)
-    base = BaseRow(at, query, summary, jnp.zeros((1, 1, 1), jnp.float32))
     still = jnp.zeros((2, 2, 1), jnp.float32)
     unknown = jnp.asarray([[0.0], [1e-3]], jnp.float32)
     inputs = Inputs(still, still, unknown, jnp.zeros_like(unknown), unknown < 0, at)
     # The query turns to zero, so that all scores are.
-    known = KnownRow(attention, base, -query, store, inputs)
+    row = (at, query, summary, jnp.zeros((1, 1, 1), jnp.float32), -query)
+    known = KnownRow(attention, store, inputs, *row)
     configuration = configure_row(known, 2)
     none, value = jnp.zeros((1, 2, 1), jnp.float32), unknown[None]
-    moved = MovedColumns(still[None], still[None], none, value)
-    by_value = UnknownChangeNorms(none[:, 0], none, value, none)
-    bounds = bound_row(known, configuration, moved, by_value, 2)
+    moved = MovedColumns(still[None], still[None], none, value, none)
+    bounds = bound_row(known, configuration, moved, none[:, 0], 2)
     return configuration.heads, bounds.moves, bounds.turned
 
 

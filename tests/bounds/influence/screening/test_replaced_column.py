@@ -83,3 +83,24 @@ def test_the_known_turning_is_the_reference_s_derivative_less_the_base_s(mask):
     np.testing.assert_allclose(
         np.asarray(found).transpose(0, 3, 1, 2)[rows], pair, rtol=1e-9, atol=1e-12
     )
+
+
+def test_a_key_that_moves_to_the_centre_is_still_off_a_row_s_mean_key():
+    """A term that larger ones hide, where nothing else is left."""
+    layer, position = draw_layer({"score": "dot_product"}), jnp.asarray([2], jnp.int32)
+    rows = jnp.asarray(np.random.default_rng(0).normal(size=(N, D)))
+    prepared = jax.jit(prepare_layer)(layer, rows, EVERY)
+    statistics = jax.jit(weigh_rows)(layer.attention, prepared, EVERY)
+    store = prepared.store
+    centres = (store.keys.mean(axis=1), store.values.mean(axis=1))
+    key = (centres[0][:, None] - store.keys)[..., None]
+    none = jnp.zeros(key.shape[:2])[..., None]
+    moved = MovedColumns(key, jnp.zeros_like(store.values)[..., None], none, none)
+    columns = take_columns(prepared, moved, centres, position)
+    at_rows = (prepared.summary, prepared.queries, EVERY, statistics)
+    _, found = jax.jit(replace_column)(layer.attention, *at_rows, columns)
+    mean = np.asarray(statistics.mean_key).swapaxes(0, 1)
+    exact = np.linalg.norm(np.asarray(centres[0])[:, None] - mean, axis=-1)
+    bound = np.broadcast_to(found.new_key, (*exact.shape, 1))[..., 0]
+    assert exact.max() > 0.01
+    assert (exact <= bound * (1 + 1e-9)).all()

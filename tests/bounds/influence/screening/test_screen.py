@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.influence.screening import defect, layer_base, middle_layer, row_map, screen
+from bounds.influence.screening import (
+    defect,
+    layer_base,
+    middle_layer,
+    moved_row,
+    row_map,
+)
 from bounds.influence.screening.row_map import READS
 from jax_models.model.rows import Activation
 from tests.architecture import with_architecture
@@ -82,8 +88,6 @@ def _without_kinks(whole, operation, base, known, reach):
 def _without(field):
     def without(whole, *arguments, **options):
         found = whole(*arguments, **options)
-        if field is None:
-            return jnp.zeros_like(found)
         zero = jnp.zeros_like(getattr(found, field))
         return dataclasses.replace(found, **{field: zero})
 
@@ -111,12 +115,18 @@ MUTATIONS = {
     "heads of a middle layer": (middle_layer, "head_defect", _without("defect")),
     "unknown changes of the rows": (row_map, "MovedOutput", _without("unknown")),
     "what is read of heads": (layer_base, "make_row_map", _without_heads_read),
-    "turned derivative at the query row": (screen, "bound_row", _without("turned")),
-    "distance of row i from its reference": (middle_layer, "reach_row", _without(None)),
+    "turned derivative at the query row": (moved_row, "bound_row", _without("turned")),
+    "distance of row i from its reference": (
+        middle_layer,
+        "carry_row",
+        _without("unknown"),
+    ),
+    "defect of row i": (middle_layer, "carry_row", _without("defect")),
     "curvature of norms in the row map": (defect, "norm_defect", _without_norm_defect),
 }
 ELSEWHERE = {
     "distance of row i from its reference": "four layers",
+    "defect of row i": "four layers",
     "curvature of norms in the row map": "post-norm",
 }
 
