@@ -30,7 +30,7 @@ from bounds.influence.screening.layer_base import (
 from bounds.influence.screening.replaced_column import MovedColumns
 from jax_models.model.attention import Attention
 from jax_models.model.pytree import pytree
-from jax_models.run.blocks import slice_tile
+from jax_models.run.blocks import map_rows
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Rows of a tile of weights [h, rows, n].
@@ -207,8 +207,7 @@ class Envelopes:
     weight: ByGroup
     value: ByGroup
     factors: Factors | None
-    missed_weight: ByGroup | None  # missed by `factors`
-    missed_value: ByGroup | None
+    missed: tuple[ByGroup, ByGroup] | None  # by `factors`
 
 
 def group_rows(
@@ -273,10 +272,11 @@ def make_envelopes(
     for head, rows in zip(group, members, strict=True):
         head[rows] = np.arange(rows.shape[0])[:, None]
     factors = factorise(attention, prepared, rank, stretch) if rank else None
-    found = measure_groups(
+    weight, value, *missed = measure_groups(
         attention, prepared, statistics, factors, jnp.asarray(members, jnp.int32)
     )
-    return Envelopes(jnp.asarray(group.T), found[0], found[1], factors, *found[2:])
+    missed = (missed[0], missed[1]) if missed else None
+    return Envelopes(jnp.asarray(group.T), weight, value, factors, missed)
 
 
 @jax.jit
@@ -286,57 +286,37 @@ def measure_groups(
     statistics: RowStatistics,
     factors: Factors | None,
     members: Int[Array, "heads groups size"],
-) -> tuple[ByGroup, ByGroup, ByGroup | None, ByGroup | None]:
+) -> list[ByGroup]:
     """Maxima over groups of a_jm and a_jm |v_m - b_j|, then of what `factors` miss of a."""
     store, n = prepared.store, prepared.store.length
     size, width = members.shape[2], attention.value_width
     if factors is not None:
         width = max(width, factors.rows.shape[2])
     tile = max(1, min(n, TILE_ELEMENTS // (size * width)))
-    tiles = math.ceil(n / tile)
-    # The last tile begins early; `joined` cuts off what it has in common with the one before.
-    firsts = jnp.minimum(tile * jnp.arange(tiles), n - tile).astype(jnp.int32)
 
     def of_group(rows: Int[Array, "size"], head: Int[Array, ""]) -> Any:
         by_head = prepared.queries[head, rows], prepared.summary.lse[head, rows]
         queries = QueryRows(rows, *(x[None] for x in by_head))
         means = statistics.mean_value[rows, head]
 
-        def missed(
-            found: Factors, first: Int[Array, ""], weights: Float[Array, "size tile"]
-        ) -> Float[Array, "size tile"]:
-            def one(
-                row: Int[Array, ""], weight: Float[Array, "tile"]
-            ) -> Float[Array, "tile"]:
-                columns = found.columns[head, row // found.stretch]
-                columns = jax.lax.dynamic_slice_in_dim(columns, first, tile, 1)
-                terms = jnp.matmul(found.rows[row, head], columns, precision=HIGHEST)
-                return weight - terms
-
-            return jnp.abs(jax.vmap(one)(rows, weights))
-
-        def of_tile(first: Int[Array, ""]) -> Any:
-            index = first + jnp.arange(tile, dtype=jnp.int32)
-            keys = slice_tile(store.keys[head], index, 0)
-            values = slice_tile(store.values[head], index, 0)
-            weights, _ = tile_weights(attention, queries, keys[None], index, n)
-            weights = weights[0]
+        def of_tile(columns: tuple[Any, ...]) -> list[Float[Array, "tile"]]:
+            index, keys, values, terms = columns
+            weights = tile_weights(attention, queries, keys[None], index, n)[0][0]
             away = values - means[:, None]
             reach = jnp.sqrt((away**2).sum(axis=-1))
             found = [weights]
             if factors is not None:
-                found.append(missed(factors, first, weights))
+                of_rows = factors.rows[rows, head]
+                terms = jnp.moveaxis(terms, 0, 2)[rows // factors.stretch]
+                found.append(jnp.abs(weights - product("sr,srt->st", of_rows, terms)))
             return [x.max(axis=0) for w in found for x in (w, w * reach)]
 
-        def joined(x: Float[Array, "tiles tile"]) -> Float[Array, "columns"]:
-            last = x[-1, tile * tiles - n :]
-            return jnp.concatenate([x[:-1].ravel(), last])
-
-        return jax.tree.map(joined, jax.lax.map(of_tile, firsts))
+        every = jnp.arange(n, dtype=jnp.int32), store.keys[head], store.values[head]
+        terms = None if factors is None else jnp.moveaxis(factors.columns[head], 2, 0)
+        return map_rows(of_tile, (*every, terms), tile)
 
     def of_head(head: Int[Array, ""]) -> Any:
         return jax.lax.map(lambda rows: of_group(rows, head), members[head])
 
     heads = jnp.arange(members.shape[0], dtype=jnp.int32)
-    found = jax.lax.map(of_head, heads)
-    return (*found, None, None) if factors is None else tuple(found)
+    return jax.lax.map(of_head, heads)

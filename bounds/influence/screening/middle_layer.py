@@ -44,7 +44,6 @@ from bounds.influence.screening.replaced_column import (
 from bounds.influence.screening.row_map import move_row_map
 from bounds.influence.screening.softmax_defect import (
     ColumnSums,
-    Missed,
     MovedRow,
     head_defect,
 )
@@ -56,28 +55,15 @@ HIGHEST = jax.lax.Precision.HIGHEST
 ByColumn: TypeAlias = Float[Array, "heads columns substitutions"]
 
 
-@pytree
-class GroupSums:
-    """Upper bounds on sums over the columns' changes, for groups of rows of like weights."""
-
-    sums: Float[Array, "8 heads groups substitutions"]  # 5 `ColumnSums`, 3 `Missed`
-    largest: Float[Array, "2 heads substitutions"]  # largest key and value change
-    field: Field | None  # the known part of the first order
-
-    def at_rows(self, group: Int[Array, "rows heads"]) -> tuple[ColumnSums, Missed]:
-        """Upper bounds on the sums of rows, `group` being the group of each row."""
-        found = jax.vmap(lambda x, g: x[:, g], (1, 1), 1)(self.sums, group)
-        largest = self.largest[:, :, None]
-        return ColumnSums(*found[:5], *largest), Missed(*found[5:])
-
-
 def sum_columns(
     envelopes: Envelopes,
     moved: MovedColumns,
     values: Float[Array, "heads columns d_v"],
     here: Bool[Array, "columns substitutions"],
-) -> GroupSums:
-    """`GroupSums` of the columns' changes, without columns where `here` is True."""
+) -> tuple[ColumnSums, Field | None]:
+    """Sums over the changes of columns but those `here`, by group of rows; the field."""
+    # Rows of a group are of like weights. The field is the known part of the first order,
+    # None without factors.
 
     def sizes(change: Float[Array, "heads columns width substitutions"]) -> ByColumn:
         return jnp.where(here, 0, jnp.sqrt((change**2).sum(axis=2)))
@@ -93,29 +79,39 @@ def sum_columns(
     ) -> Float[Array, "heads groups substitutions"]:
         return jnp.matmul(weights, terms, precision=HIGHEST)
 
-    sums = [
-        summed(envelopes.weight, key),
-        summed(envelopes.weight, value),
-        summed(envelopes.weight, key * value),
-        summed(envelopes.value, key),
-        summed(envelopes.value, key * key),
-    ]
-    largest = jnp.stack([key.max(axis=1), value.max(axis=1)])
+    by_value, by_key = summed(envelopes.weight, value), summed(envelopes.weight, key)
+    by_reach = summed(envelopes.value, key)
     # Without factors a row knows nothing of a sum.
-    missed, field = [sums[1], sums[3], sums[0]], None
-    if envelopes.factors is not None:
-        assert envelopes.missed_weight is not None
-        assert envelopes.missed_value is not None
-        missed = [
-            summed(envelopes.missed_weight, known_value)
-            + summed(envelopes.weight, value_unknown),
-            summed(envelopes.missed_value, known_key)
-            + summed(envelopes.value, key_unknown),
-            summed(envelopes.missed_weight, known_key)
-            + summed(envelopes.weight, key_unknown),
-        ]
+    missed, field = (by_value, by_reach, by_key), None
+    if envelopes.factors is not None and envelopes.missed is not None:
+        weight, reach = envelopes.missed
+        missed = (
+            summed(weight, known_value) + summed(envelopes.weight, value_unknown),
+            summed(reach, known_key) + summed(envelopes.value, key_unknown),
+            summed(weight, known_key) + summed(envelopes.weight, key_unknown),
+        )
         field = sum_field(envelopes.factors, moved, values, here)
-    return GroupSums(jnp.stack([*sums, *missed]), largest, field)
+    sums = ColumnSums(
+        by_key,
+        by_value,
+        summed(envelopes.weight, key * value),
+        by_reach,
+        summed(envelopes.value, key * key),
+        key.max(axis=1, keepdims=True),
+        value.max(axis=1, keepdims=True),
+        *missed,
+    )
+    return sums, field
+
+
+def at_rows(sums: ColumnSums, group: Int[Array, "rows heads"]) -> ColumnSums:
+    """Sums of rows, from those of groups; `group` is the group of each row."""
+
+    def take(x: Float[Array, "heads #groups substitutions"]) -> Array:
+        # The largest changes are of all groups alike.
+        return x if x.shape[1] == 1 else jax.vmap(lambda y, g: y[g])(x, group.T)
+
+    return jax.tree.map(take, sums)
 
 
 @pytree
@@ -154,14 +150,15 @@ def screen_layer(
     n, position = base.prepared.store.length, state.position
     inputs = read_inputs(layer, base.prepared.rows, state)
     moved = move_columns(layer.attention, inputs, base.map_norms)
-    sums = sum_columns(envelopes, moved, base.prepared.store.values, inputs.here)
+    store = base.prepared.store
+    sums, field = sum_columns(envelopes, moved, store.values, inputs.here)
     columns = take_columns(base.prepared, moved, base.centres, position)
 
     factors = envelopes.factors
     # Rows of a tile share factors.
     tile = math.gcd(row_tile, middle.stretch) if middle.stretch < n else row_tile
-    known, unknown, reads, defect, field = map_rows(
-        lambda rows: _screen_rows(middle, rows, sums, columns, reached),
+    known, unknown, reads, defect, sent_field = map_rows(
+        lambda rows: _screen_rows(middle, rows, (sums, field), columns, reached),
         _Tile(
             at=jnp.arange(n, dtype=jnp.int32),
             base=base.by_row,
@@ -175,10 +172,7 @@ def screen_layer(
         tile,
     )
     # Row i's reference is the row when all others have their known changes alone.
-    store, base_row = (
-        base.prepared.store,
-        jax.tree.map(lambda x: x[position], base.by_row),
-    )
+    base_row = jax.tree.map(lambda x: x[position], base.by_row)
     row = KnownRow.of(layer.attention, store, inputs, base_row, position)
     before = state.own.T, state.own_unknown
     own = carry_row(layer, base_row, row, before, None if exact else moved, tile)
@@ -190,8 +184,8 @@ def screen_layer(
     ) - jnp.einsum(
         "ich,ih->ci", base_row.sent, respond_to_columns(row, tile), precision=HIGHEST
     )
-    if field is not None:
-        estimate = estimate - field.sum(axis=0)
+    if sent_field is not None:
+        estimate = estimate - sent_field.sum(axis=0)
     defect = defect.sum(axis=0) + (base.input_weight[:, None] * inputs.defect).sum(0)
     return LayerStep(
         State(known, unknown, own.change.T, own.unknown, position, reads),
@@ -217,7 +211,7 @@ class _Tile:
 def _screen_rows(
     middle: MiddleLayer,
     tile: _Tile,
-    sums: GroupSums,
+    summed: tuple[ColumnSums, Field | None],
     columns: Columns,
     reached: tuple[bool, bool],
 ) -> tuple[Array, Array, Array | None, Array, Array | None]:
@@ -247,18 +241,18 @@ def _screen_rows(
         spread=statistics.spread.T[..., None],
         reach=statistics.reach.T[..., None],
     )
-    by_columns, missed = sums.at_rows(tile.group)
-    bounds = head_defect(by_columns, missed, row, column)
-    source = missed.plain + row.query * missed.scored + bounds.column + bounds.defect
+    by_group, by_columns = summed
+    sums = at_rows(by_group, tile.group)
+    bounds = head_defect(sums, row, column)
+    source = sums.missed_value + row.query * sums.missed_key_reach
+    source = source + bounds.column + bounds.defect
     source = source + statistics.covariance_norm.T[..., None] * query_unknown
     touched = _touched(tile.at, columns.position, reached)
     common, sent_field = jnp.zeros_like(by_query[:, :, 0]), None
     first = by_query
-    if sums.field is not None and tile.factors is not None:
-        at_rows = (tile.factors, statistics.query, statistics.mean_value)
-        field, common = field_at_rows(
-            sums.field, tile.at[0] // middle.stretch, *at_rows
-        )
+    if by_columns is not None and tile.factors is not None:
+        given = (tile.factors, statistics.query, statistics.mean_value)
+        field, common = field_at_rows(by_columns, tile.at[0] // middle.stretch, *given)
         first = first + field
         field = jnp.where(touched[:, None, None], field, 0)
         field = field.reshape(field.shape[0], -1, field.shape[-1])

@@ -73,16 +73,11 @@ class ColumnSums:
     key2_reach: ByPair  # sum a |v - b| key^2
     largest_key: Float[Array, "heads #rows substitutions"]  # max key
     largest_value: Float[Array, "heads #rows substitutions"]  # max value
-
-
-@pytree
-class Missed:
-    """Upper bounds on the unknown part of a row's sums over the other columns."""
-
-    plain: ByPair  # of sum a W_v x
-    # Times |q|, of sum a (q . W_k x)(v - b).
-    scored: ByPair
-    key: ByPair  # times |q|, of sum a (q . W_k x)
+    # Bounds on the unknown parts of sum a W_v x, and where multiplied by |q| of
+    # sum a (q . W_k x)(v - b) and sum a (q . W_k x).
+    missed_value: ByPair
+    missed_key_reach: ByPair
+    missed_key: ByPair
 
 
 @pytree
@@ -128,9 +123,7 @@ class HeadDefect:
     turned: Bool[Array, "heads rows substitutions"]
 
 
-def head_defect(
-    sums: ColumnSums, missed: Missed, row: MovedRow, column: ReplacedColumn
-) -> HeadDefect:
+def head_defect(sums: ColumnSums, row: MovedRow, column: ReplacedColumn) -> HeadDefect:
     """Upper bounds on a head's change beyond its base derivative, column i held apart."""
     # The reference is the base with column i replaced: weights t before and t' after, all
     # others times f, outputs b and c = b + a. Its derivative is not the base's; the part of
@@ -175,8 +168,9 @@ def head_defect(
     e, by_key = row.query_unknown, row.query * column.key
     through_column = column.old * (column.value + by_key * column.old_value)
     apart = (
-        column.others_change * (missed.plain + row.query * missed.scored + e * cross)
-        + f * column.shift * (row.query * missed.key + e * spread)
+        column.others_change
+        * (sums.missed_value + row.query * sums.missed_key_reach + e * cross)
+        + f * column.shift * (row.query * sums.missed_key + e * spread)
         + t * (column.value + (by_key + e * column.new_key) * column.new_value)
         + through_column
         + column.old * e * column.old_key * column.old_value

@@ -38,8 +38,7 @@ def test_envelopes_are_above_the_weights_of_their_rows(mask):
     weights, away = weights_of(base, mask)
     factors = found.factors
     assert factors is not None
-    assert found.missed_weight is not None
-    assert found.missed_value is not None
+    assert found.missed is not None
     for head in range(2):
         group = np.asarray(found.group)[:, head]
         stretch = np.arange(N) // factors.stretch
@@ -50,8 +49,8 @@ def test_envelopes_are_above_the_weights_of_their_rows(mask):
         for size, envelope in (
             (weights[head], found.weight),
             (weights[head] * reach, found.value),
-            (missed, found.missed_weight),
-            (missed * reach, found.missed_value),
+            (missed, found.missed[0]),
+            (missed * reach, found.missed[1]),
         ):
             shared = np.asarray(envelope)[head][group]
             assert (size <= shared * (1 + 1e-12) + 1e-15).all()

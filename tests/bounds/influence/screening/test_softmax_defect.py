@@ -13,7 +13,6 @@ import pytest
 from bounds.influence.screening import softmax_defect
 from bounds.influence.screening.softmax_defect import (
     ColumnSums,
-    Missed,
     Moments,
     MovedRow,
     ReplacedColumn,
@@ -126,14 +125,13 @@ def found(rows):
     def row(values):
         return jnp.asarray(values)[None, None]
 
+    unknown = np.abs(weights * apart - known)
     sums = ColumnSums(
         *(row((weights * s).sum(axis=1)) for s in (key, value, key * value)),
         *(row((weights * v * s).sum(axis=1)) for s in (key, key**2)),
-        row(key.max(axis=1)),
-        row(value.max(axis=1)),
+        *(row(s.max(axis=1)) for s in (key, value)),
+        *(row((unknown * s).sum(axis=1)) for s in (value, v * key, key)),
     )
-    unknown = np.abs(weights * apart - known)
-    missed = Missed(*(row((unknown * s).sum(axis=1)) for s in (value, v * key, key)))
     moved_row = MovedRow(
         row(_norm(r["query"])),
         row(_norm(r["query_change"]) + _norm(r["query_unknown"])),
@@ -154,7 +152,7 @@ def found(rows):
         value=row(_norm(r["column_value"])),
         shift=row(_norm(shift)),
     )
-    return (error, turning), sizes, (sums, missed, moved_row, column)
+    return (error, turning), sizes, (sums, moved_row, column)
 
 
 def _excess(found, arguments):
@@ -176,7 +174,8 @@ def test_no_row_goes_beyond_the_lemma_and_some_come_near(found):
 # What each number is counted in, as powers of a value's and of a key's unit.
 UNITS = {
     "key": (0, 1),
-    "scored": (1, 1),
+    "missed_key": (0, 1),
+    "missed_key_reach": (1, 1),
     "key_value": (1, 1),
     "key_reach": (1, 1),
     "key2_reach": (1, 2),
@@ -189,7 +188,8 @@ UNITS = {
     "spread": ((0, 1), (0, 2), (1, 1), (1, 2)),
     "reach": ((0, 1), (1, 0)),
     **dict.fromkeys(
-        ("value", "largest_value", "plain", "old_value", "new_value", "shift"), (1, 0)
+        ("value", "largest_value", "missed_value", "old_value", "new_value", "shift"),
+        (1, 0),
     ),
 }
 
@@ -274,20 +274,19 @@ def test_the_least_partition_function_is_owed():
 REMOVED = [
     # Sums over the columns, and what is not known of them.
     *((0, field.name) for field in dataclasses.fields(ColumnSums)),
-    *((1, field.name) for field in dataclasses.fields(Missed)),
-    *((2, name) for name in ("query_change", "query_unknown")),
+    *((1, name) for name in ("query_change", "query_unknown")),
     # Sums of X and V, and the largest of them.
-    *((2, ("spread", which)) for which in range(4)),
-    *((2, ("reach", which)) for which in range(2)),
-    *((3, name) for name in ("new", "others", "others_change", "old", "key", "value")),
-    *((3, name) for name in ("old_key", "old_value", "new_key", "new_value", "shift")),
+    *((1, ("spread", which)) for which in range(4)),
+    *((1, ("reach", which)) for which in range(2)),
+    *((2, name) for name in ("new", "others", "others_change", "old", "key", "value")),
+    *((2, name) for name in ("old_key", "old_value", "new_key", "new_value", "shift")),
 ]
 
 
 @pytest.mark.parametrize(("part", "removed"), REMOVED, ids=str)
 def test_a_quantity_that_is_left_out_is_missed(found, part, removed):
     """Without any one of sums, moments and the replaced column's some row goes beyond."""
-    parts, name, zero = list(found[2]), removed, jnp.zeros_like(found[2][3].new)
+    parts, name, zero = list(found[2]), removed, jnp.zeros_like(found[2][2].new)
     if isinstance(removed, tuple):
         name, which = removed
         held = list(getattr(parts[part], name))
