@@ -121,12 +121,10 @@ MUTATIONS = {
         "carry_row",
         _without("unknown"),
     ),
-    "defect of row i": (middle_layer, "carry_row", _without("defect")),
     "curvature of norms in the row map": (defect, "norm_defect", _without_norm_defect),
 }
 ELSEWHERE = {
     "distance of row i from its reference": "four layers",
-    "defect of row i": "four layers",
     "curvature of norms in the row map": "post-norm",
 }
 
