@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -56,41 +56,24 @@ class Arrangement:
     last: Int[np.ndarray, "all_classes"]
 
 
-def events_of(signature: Counts, orders: tuple[bool, bool]) -> list[int]:
-    """Number of events of each class: its count, at most 1, or 2 where both ends are read."""
-    most = 2 if all(orders) else 1
-    return [min(int(count), most) for count in signature]
-
-
 def num_arrangements(events: list[int], ends: int) -> int:
     """Number of orders of `events`; `ends` is 1 if a replaced row is placed too, else 0."""
     # A multinomial: events of one class do not differ, the replaced row is one of its own.
     total = math.factorial(sum(events) + ends)
-    return total // math.prod(math.factorial(e) for e in events)
+    return total // math.prod(map(math.factorial, events))
 
 
 def arrange(
-    signature: Counts,
-    orders: tuple[bool, bool],
-    query: int,
-    length: int,
-    replaced: bool,
+    events: Sequence[int], query: int, length: int, replaced: bool
 ) -> Iterator[Arrangement]:
-    """Yields the arrangements that classes with the counts `signature` can have."""
-    c = len(signature)
-    left = {k: e for k, e in enumerate(events_of(signature, orders)) if e}
-    if replaced:
-        left[c] = 1
-    for sequence in _permutations(left):
+    """Yields the arrangements of classes that have these numbers of events."""
+    c = len(events)
+    for sequence in _permutations(dict(enumerate((*events, int(replaced))))):
         # A query at an end of the input stands outside all events, another one between any
         # two.
-        if query == length - 1:
-            yield _arrangement((*sequence, c + 1), c)
-        elif query == 0:
-            yield _arrangement((c + 1, *sequence), c)
-        else:
-            for at in range(len(sequence) + 1):
-                yield _arrangement((*sequence[:at], c + 1, *sequence[at:]), c)
+        gaps = {0: (0,), length - 1: (len(sequence),)}
+        for at in gaps.get(query, range(len(sequence) + 1)):
+            yield _arrangement((*sequence[:at], c + 1, *sequence[at:]), c)
 
 
 def _permutations(left: dict[int, int]) -> Iterator[tuple[int, ...]]:
@@ -383,19 +366,21 @@ def _states(
         # One count vector then stands for all of its signature.
         vectors, of = vectors[representative], np.arange(len(representative))
     held = np.bincount(of.ravel(), minlength=len(signatures))
+    # A class has its count of events, at most one, or two where both ends are read.
+    events = signatures.tolist()
     total = sum(
         int(count)
-        * num_arrangements(events_of(signature, universe.orders), int(place >= 0))
-        * (1 if at_an_end else 1 + sum(events_of(signature, universe.orders)))
-        for signature, count in zip(signatures, held, strict=True)
+        * num_arrangements(some, int(place >= 0))
+        * (1 if at_an_end else 1 + sum(some))
+        for some, count in zip(events, held, strict=True)
     )
     if total > room:
         raise TooManyError
     arrangements: list[Arrangement] = []
     vector, arrangement = [], []
-    for number, signature in enumerate(signatures):
+    for number, signature in enumerate(events):
         some = np.flatnonzero(of.ravel() == number)
-        for one in arrange(signature, universe.orders, query, n, place >= 0):
+        for one in arrange(signature, query, n, place >= 0):
             _, possible = others_before(one, vectors[some], universe.orders, query)
             if possible.any():
                 vector.append(some[possible])
