@@ -242,9 +242,9 @@ class Climb:
             times.append(time.perf_counter())
             where = request.position[chosen], request.symbol[chosen]
             runs = [run_blocks(kernel, *where, request.mesh) for kernel in kernels]
-            for (these, *found), *again in zip(*runs, strict=True):
-                part = chosen[these]
-                self._take(part, found[0], [other for _, other, _ in again])
+            for found in zip(*runs, strict=True):
+                part = chosen[found[0][0]]
+                self._take(part, [block for _, block, _ in found])
                 times.append(time.perf_counter())
                 known.done += part.size
                 known.spent = before + times[-1] - began
@@ -300,25 +300,19 @@ class Climb:
         self.save()
 
     def _take(
-        self,
-        part: Int[np.ndarray, "block"],
-        found: ScreenedBlock,
-        again: Sequence[ScreenedBlock],
+        self, part: Int[np.ndarray, "block"], found: Sequence[ScreenedBlock]
     ) -> None:
         """Stores a block's estimates and error bounds, and their moves in moved runs."""
-
-        def told(one: ScreenedBlock) -> tuple[np.ndarray, np.ndarray]:
-            change, error = jax.device_get((one.change, one.error))
-            change, error = (np.asarray(x, np.float64) for x in (change, error))
-            return change[: part.size], error[: part.size]
-
         # An enclosure moves with its estimate and with its error bound.
-        change, error = told(found)
+        (change, error), *again = (
+            [np.asarray(x, np.float64)[: part.size] for x in (one.change, one.error)]
+            for one in jax.device_get(list(found))
+        )
         known = self.known
         known.estimate[part], known.error[part] = euclidean_norms(change), error
         moves = (
             euclidean_norms(other - change) + np.abs(off - error)
-            for other, off in map(told, again)
+            for other, off in again
         )
         with np.errstate(invalid="ignore", over="ignore"):
             far = farthest(error.shape, moves)
