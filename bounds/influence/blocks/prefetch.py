@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import os
+import queue
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -48,10 +49,17 @@ def prefetch(
     first = next(calls, None)
     if first is None:
         return
-    calls = itertools.chain([_returning(first())], calls)
+    found = first()
+    calls = itertools.chain([lambda: found], calls)
     if not threads or workers < 2 or jax.default_backend() != "cpu":
-        yield from in_turn(calls, count)
-        return
+        return (yield from in_turn(calls, count))
+    yield from _in_threads(calls, count, workers)
+
+
+def _in_threads(
+    calls: Iterator[Callable[[], T]], count: int, workers: int
+) -> Generator[T, None, None]:
+    """Yields the results of calls in order, made by threads, `count` under way at a time."""
     enter = as_caller()
 
     def finish(call: Callable[[], T]) -> T:
@@ -70,10 +78,6 @@ def prefetch(
     finally:
         # Who stops early waits for what runs, not for what has not begun.
         pool.shutdown(cancel_futures=True)
-
-
-def _returning(value: T) -> Callable[[], T]:
-    return lambda: value
 
 
 def as_caller() -> Callable[[], contextlib.ExitStack]:
@@ -104,71 +108,38 @@ def in_turn(calls: Iterator[Callable[[], T]], count: int) -> Generator[T, None, 
 
 
 def distribute(
-    mesh: Mesh,  # of `device_mesh`; call k runs on device k modulo their number
+    mesh: Mesh,  # of `device_mesh`; the process of device k makes every k-th call
     calls: Sequence[Callable[[Any], T]],  # of `shared`; the same in all processes
     shared: Any,  # a pytree, put on every device of this process
-    # From a result to a tree of arrays, of the same shapes for all results and None,
-    # whose entries are not read; `read` is its inverse.
-    write: Callable[[T | None], Any],
-    read: Callable[[Any], T],
+    empty: T,  # a pytree of arrays of the shapes of all results; its entries are not read
 ) -> Iterator[T]:
-    """Yields the results of calls in order, in every process; devices take calls in turn."""
+    """Yields the results of calls in order, in every process, each made on one device."""
     # For work whose shapes are found on the host as it goes, which no one program on all
-    # devices can do. A call finds on its device what it would find on any other, so that
+    # devices can do. A call finds on any device what it would find on any other, so that
     # results are those of one device to the bit.
-    devices = list(mesh.devices.flat)
-    here, places = jax.process_index(), _places(devices)
-    own = [k for k, (process, _) in enumerate(places) if process == here]
-    mine = [k for k in range(len(calls)) if k % len(devices) in own]
-    made = _make(devices, [(k, calls[k]) for k in mine], shared)
+    devices, here = list(mesh.devices.flat), jax.process_index()
+    owners = [devices[k % len(devices)].process_index for k in range(len(calls))]
+    mine = [call for call, owner in zip(calls, owners, strict=True) if owner == here]
+    own = [device for device in devices if device.process_index == here][: len(mine)]
+    free = queue.SimpleQueue()  # one thread for a device
+    for device in own:
+        free.put((device, jax.device_put(shared, device)))
+
+    def make(call: Callable[[Any], T]) -> T:
+        device, held = free.get()
+        try:
+            with jax.default_device(device):
+                return jax.block_until_ready(call(held))
+        finally:
+            free.put((device, held))
+
+    made = (functools.partial(make, call) for call in mine)
+    made = _in_threads(made, AHEAD * len(own), max(1, len(own)))
     if jax.process_count() == 1:
-        yield from made
-        return
-    most = 1 + max(slot for _, slot in places)
+        return (yield from made)
     for first in range(0, len(calls), len(devices)):
-        turn = range(first, min(first + len(devices), len(calls)))
-        held = [next(made) if k in mine else None for k in (first + j for j in own)]
-        # Gathered trees have one structure, whatever number of devices a process has.
-        held += [None] * (most - len(held))
-        told = multihost_utils.process_allgather([write(one) for one in held])
-        for k in turn:
-            process, slot = places[k - first]
-            yield read(jax.tree.map(lambda x, p=process: x[p], told[slot]))
-
-
-def _places(devices: list[Any]) -> list[tuple[int, int]]:
-    """Process of each device, and the device's number among that process's."""
-    seen: dict[int, int] = {}
-    places = []
-    for one in devices:
-        slot = seen.get(one.process_index, 0)
-        places.append((one.process_index, slot))
-        seen[one.process_index] = slot + 1
-    return places
-
-
-def _make(
-    devices: list[Any], calls: list[tuple[int, Callable[[Any], T]]], shared: Any
-) -> Iterator[T]:
-    """Makes numbered calls on their devices, and yields their results in order."""
-    numbers = sorted({k % len(devices) for k, _ in calls})
-    held = {k: jax.device_put(shared, devices[k]) for k in numbers}
-    # One thread for a device starts its calls in order.
-    pools = {k: ThreadPoolExecutor(1) for k in numbers}
-    enter = as_caller()
-
-    def finish(at: int, call: Callable[[Any], T]) -> T:
-        with enter(), jax.default_device(devices[at]):
-            return jax.block_until_ready(call(held[at]))
-
-    def submit(k: int, call: Callable[[Any], T]) -> Future[T]:
-        at = k % len(devices)
-        return pools[at].submit(finish, at, call)
-
-    try:
-        submitted = (functools.partial(submit, *one) for one in calls)
-        for future in in_turn(submitted, AHEAD * len(numbers)):
-            yield future.result()
-    finally:
-        for pool in pools.values():
-            pool.shutdown(cancel_futures=True)
+        turn = owners[first : first + len(devices)]
+        held = [next(made) if owner == here else empty for owner in turn]
+        told = multihost_utils.process_allgather(held)
+        for owner, one in zip(turn, told, strict=True):
+            yield jax.tree.map(lambda x, owner=owner: x[owner], one)

@@ -58,14 +58,8 @@ def follow(request: InfluenceRequest, state: IncrementalState) -> Iterator[Windo
     query = jnp.asarray([request.query], jnp.int32)
     bases = (state.first, *state.middle)
     last = _prepare_last(request.model.layers[-1], bases[-1].output, query)
-    yield from change_windows(
-        request.model,
-        request.tokens,
-        make_steps(request.model, (*bases, last), request.query),
-        request.position,
-        request.symbol,
-        request.mesh,
-    )
+    steps = make_steps(request.model, (*bases, last), request.query)
+    yield from change_windows(request, steps)
 
 
 _prepare_last = jax.jit(prepare_layer)

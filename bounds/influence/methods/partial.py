@@ -30,6 +30,7 @@ from bounds.influence.propagation.first_layer import (
     replace_tokens,
     replaced_columns,
     slice_rows,
+    update_rows,
 )
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.substitution import is_causal, without_token
@@ -119,7 +120,7 @@ def spans(
     length: int,
     changed: Span,  # first and last replaced position, or arrays of them
     watched: Span,  # first and last watched row
-    least: Any = min,  # `jnp.minimum` of traced numbers, `np.minimum` of arrays
+    numpy: Any,  # of traced numbers `jax.numpy`
 ) -> list[Span]:
     """First and last row to compute of each layer's input, and of the last's output."""
 
@@ -137,15 +138,12 @@ def spans(
         moved.append(grown(moved[-1], sight, False))
     for sight in reversed(sights):
         read.append(grown(read[-1], sight, True))
-    both = zip(moved, reversed(read), strict=True)
-
-    # Made of `least`, which fits Python's, NumPy's and traced numbers.
-    def greatest(a: Any, b: Any) -> Any:
-        return -least(-a, -b)
-
     return [
-        (greatest(greatest(a[0], b[0]), 0), least(least(a[1], b[1]), length - 1))
-        for a, b in both
+        (
+            numpy.maximum(numpy.maximum(a[0], b[0]), 0),
+            numpy.minimum(numpy.minimum(a[1], b[1]), length - 1),
+        )
+        for a, b in zip(moved, reversed(read), strict=True)
     ]
 
 
@@ -205,32 +203,29 @@ def changed_rows(
         # One span for all sequences of the call; a deletion moves all rows behind it.
         (position.min(), position.max() if symbol is not None else n - 1),
         (rows.min(), rows.max()),
-        jnp.minimum,
+        jnp,
     )
     # Of the last layer all rows that can move where all are watched, and else no other.
     alone = rows.shape[-1] < n
     for depth, layer in enumerate(model.layers):
-        among = rows if alone and depth == len(model.layers) - 1 else None
-        tiles = Tiles(n, tile, needed[depth + 1])
+        last = alone and depth == len(model.layers) - 1
         stay = base.rows[depth + 1] if base.rows else None
-        first = None if depth else base.first
-        if first is not None and symbol is not None and among is None:
+        store = None
+        if depth == 0 and base.first is not None and symbol is not None and not last:
             form = _column_rows(model, base, tokens, position, symbol)
-            y, report = tiles.over(form, stay, position.shape[0])
         else:
             kept = base.stores[depth] if base.stores else None
-            store = _changed_store(
-                layer, y, kept, dataclasses.replace(tiles, span=needed[depth])
-            )
+            store = _changed_store(layer, y, kept, Tiles(n, tile, needed[depth]))
             form = functools.partial(_rows_at, layer, store, y)
-            if among is None:
-                y, report = tiles.over(form, stay, position.shape[0])
-            elif among.ndim == 1:
-                y, report = form(among)
-            else:
-                each = jax.tree.map(lambda x: x[:, None], (store, y))
-                y, report = jax.vmap(functools.partial(_rows_at, layer))(*each, among)
-                y, report = y[:, 0], report and reduce_reports(report)
+        if not last:
+            tiles = Tiles(n, tile, needed[depth + 1])
+            y, report = tiles.over(form, stay, position.shape[0])
+        elif rows.ndim == 1:
+            y, report = form(rows)
+        else:
+            each = jax.tree.map(lambda x: x[:, None], (store, y))
+            y, report = jax.vmap(functools.partial(_rows_at, layer))(*each, rows)
+            y, report = y[:, 0], report and reduce_reports(report)
         reports.append(report)
     if alone:
         finals = y
@@ -269,23 +264,16 @@ class Tiles:
         if ties is not None:
             ties = TieReport.empty(ties.gap.dtype)
 
-        def step(number: Int[Array, ""], so_far: Any) -> Any:
-            held, ties = so_far
+        def form_tile(number: Int[Array, ""]) -> Any:
             # The last tile begins early rather than reach beyond the input; some rows are
             # then formed twice.
             start = jnp.minimum(first + number * self.size, self.length - self.size)
-            found, more = form(start + within)
-            held = jax.tree.map(
-                lambda x, new: jax.lax.dynamic_update_slice_in_dim(x, new, start, axis),
-                held,
-                found,
-            )
-            return held, ties if more is None else ties.merge(more)
+            return start, *form(start + within)
 
         # The number of tiles is found while the program runs, so that one serves all
         # positions.
         rounds = jnp.maximum(last - first + self.size, 0) // self.size
-        return jax.lax.fori_loop(0, rounds, step, (held, ties))
+        return update_rows(form_tile, (held, ties), rounds, axis)
 
 
 def _column_rows(
@@ -499,14 +487,6 @@ def _held(request: InfluenceRequest, together: int) -> float:
     return base_bytes(model, n) + batches_under_way() * together * each
 
 
-def _parts(request: InfluenceRequest) -> tuple[Part]:
-    block, together = _block_sizes(request)
-    tiling = together, _tile(request.model, request.tokens.size)
-    options = {"chosen": request.chosen, "tiling": tiling}
-    # What fills the last block up keeps groups whole.
-    return (Part(0, request.position.size, block, options),)
-
-
 @dataclasses.dataclass(frozen=True)
 class Partial(Method):
     """Method "partial": passes of the rows that can change and are read, minus the base."""
@@ -538,7 +518,7 @@ class Partial(Method):
         places, counts = np.unique(request.position, return_counts=True)
         watched = (places, places) if request.own else watched
         moved = (places, np.full_like(places, n - 1) if request.deletes else places)
-        needed = spans(sights, n, moved, watched, np.minimum)
+        needed = spans(sights, n, moved, watched, np)
         tiles = [np.ceil((last - first + 1) / tile) for first, last in needed]
         formed = [np.clip(t * tile, 0, n) for t in tiles]
         # Multiplications of the rows that are formed, over those of a whole pass.
@@ -565,11 +545,13 @@ class Partial(Method):
         """Kernel of blocks of partial passes."""
         passes, ties = Passes.prepare(request)
         given = passes.model, passes.tokens, passes.run
-        shared, parts = (
-            (passes, request.shared.run(prepare_passes, *given)),
-            _parts(request),
-        )
-        return Kernel(_partial_block, shared, parts, ties, batches_under_way())
+        shared = passes, request.shared.run(prepare_passes, *given)
+        block, together = _block_sizes(request)
+        tiling = together, _tile(request.model, request.tokens.size)
+        options = {"chosen": request.chosen, "tiling": tiling}
+        # What fills the last block up keeps groups whole.
+        part = Part(0, request.position.size, block, options)
+        return Kernel(_partial_block, shared, (part,), ties, batches_under_way())
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:
         """Number of substitutions in a block, and the bytes held."""

@@ -87,7 +87,7 @@ def second_layer(
 ) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
     """Change of the second of two layers' output at the query row, and tie reports."""
     below, layer = layers
-    columns, own = change.columns, change.own
+    columns, own = change
     n, weighting = first.store.length, layer.attention.weighting
     sight, position = below.attention.sight, columns.position
     other, at_query = other_rows(below, first, columns, query, take_rows(first, query))
@@ -130,7 +130,7 @@ def first_rows(
     wanted: Int[Array, "rows"] | None = None,
 ) -> tuple[Float[Array, "substitutions rows width"], TieReport | None]:
     """Changes of `wanted` (or all) rows after the first layer, and a tie report."""
-    columns, own = change.columns, change.own
+    columns, own = change
     if wanted is None:
         wanted = jnp.arange(first.store.length, dtype=jnp.int32)
 
@@ -290,24 +290,22 @@ def _prepare(
     query: Int[Array, ""] | int | None,
     rows: Int[Array, "rows"] | None,
 ) -> IncrementalState:
-    n = tokens.shape[0]
-    at = rows if query is None else jnp.asarray([query], jnp.int32)
-    assert at is not None
-    alone = len(model.layers) == 1 and rows is None
-    wanted = at if alone else jnp.arange(n, dtype=jnp.int32)
-    first = prepare_first(model, tokens, wanted)
-    if alone:
+    at = None if query is None else jnp.asarray([query], jnp.int32)
+    everywhere = jnp.arange(tokens.shape[0], dtype=jnp.int32)
+    alone = at if len(model.layers) == 1 else None
+    first = prepare_first(model, tokens, everywhere if alone is None else alone)
+    if alone is not None:
         return IncrementalState(first, (), None, first.output[0], query=at)
-    bases = [first]
-    asked = [wanted] * (len(model.layers) - 2)
-    asked = asked if rows is None or len(model.layers) == 1 else [*asked, rows]
+    bases, asked = [first], [everywhere] * (len(model.layers) - 2)
+    asked = asked if rows is None else [*asked, rows]
     for layer, these in zip(model.layers[1:], asked, strict=False):
         bases.append(prepare_layer(layer, bases[-1].output, these))
-    if rows is not None:
-        final = bases[-1].output if len(bases) > 1 else first.output[rows]
-        return IncrementalState(first, tuple(bases[1:]), None, final, rows)
+    above = tuple(bases[1:])
+    if at is None:
+        final = bases[-1].output if above else first.output[rows]
+        return IncrementalState(first, above, None, final, rows)
     last = prepare_query_row(model.layers[-1], bases[-1].output, at[0])
-    return IncrementalState(first, tuple(bases[1:]), last, last.output, query=at)
+    return IncrementalState(first, above, last, last.output, query=at)
 
 
 def block_sizes(
@@ -420,7 +418,7 @@ def carry_block(
         reports = []
     else:
         own, ties = own_rows(layer, first, replaced, replaced.position)
-        change = FirstChange(columns, own)
+        change = columns, own
         if last is None:
             found, reports = propagate_to(layers, bases, change, row_tile, at)
         elif len(layers) == 2:

@@ -16,26 +16,27 @@ not make all others pay.
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from bounds.influence.propagation.first_layer import PreparedLayer, take_rows
-from bounds.influence.propagation.pointwise import change_rows, read_change
+from bounds.influence.propagation.first_layer import (
+    PreparedLayer,
+    take_rows,
+    update_rows,
+)
+from bounds.influence.propagation.pointwise import change_rows, project_changes
 from jax_models.model.attending import (
     compute_scores,
-    project_key_changes,
-    project_query_changes,
-    project_value_changes,
     score_changes,
 )
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.pytree import pytree
-from jax_models.model.transformer import attention_input, join_heads
+from jax_models.model.transformer import join_heads
 from jax_models.run.blocks import (
     fold_tiles,
     formed_once,
@@ -119,14 +120,10 @@ def capacities(
     return np.asarray(ladder)[np.searchsorted(ladder, sizes)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Frame:
-    """Rows to compute anew in lines, with the moved keys of each line's substitution."""
-
-    task: Int[np.ndarray, "lines rows"]  # index of an asked row; -1 where there is none
-    # positions of the keys; n where there is none
-    index: Int[np.ndarray, "lines moved"]
-    change: Float[np.ndarray, "lines moved width"]  # their changes
+# Rows to compute anew in lines, each of one substitution: index of an asked row [lines,
+# rows], -1 where there is none; positions of the moved keys [lines, moved], n where there
+# is none, and their changes [lines, moved, width].
+Frame: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def frames(
@@ -154,14 +151,12 @@ def frames(
         held = at < rows.start[some + 1][:, None]
         at = np.where(held, at, 0)
         index = np.where(held, rows.row[at], length).astype(np.int32)
-        yield (
-            Frame(
-                np.pad(task[first : first + lines], spare, constant_values=-1),
-                np.pad(index, spare, constant_values=length),
-                np.pad(rows.change[at], (*spare, (0, 0))),
-            ),
-            some.size,
+        frame = (
+            np.pad(task[first : first + lines], spare, constant_values=-1),
+            np.pad(index, spare, constant_values=length),
+            np.pad(rows.change[at], (*spare, (0, 0))),
         )
+        yield frame, some.size
 
 
 @pytree
@@ -177,18 +172,6 @@ class Lines:
     change: Float[Array, "lines moved width"]  # changes of their input rows
 
 
-def _query_changes(
-    layer: Layer, base: PreparedLayer, line: Lines
-) -> Float[Array, "heads rows d_k"]:
-    """Changes of the queries of one line."""
-    rows, n = base.rows[line.at], base.store.length
-    inner, before = (
-        read_change(layer, rows, line.row_change),
-        attention_input(layer, rows),
-    )
-    return project_query_changes(layer.attention, inner, n, line.at, before)
-
-
 def _moved_keys(
     layer: Layer,
     base: PreparedLayer,
@@ -200,11 +183,9 @@ def _moved_keys(
     queries, summary, _ = take_rows(base, line.slot)
     real = line.index < n
     index = jnp.where(real, line.index, 0)
-    inner = read_change(layer, base.rows[index], line.change)
     keys, values = base.store.keys[:, index], base.store.values[:, index]
-    before = attention_input(layer, base.rows[index])
-    moved = project_key_changes(attention, inner, n, index, before)
-    carried = project_value_changes(attention, inner)
+    projected = project_changes(layer, base.rows[index], line.change, n, index)
+    _, moved, carried = projected
     if query_changes is None:
         query_changes = jnp.zeros_like(queries)
     return summary, MovedKeys(
@@ -258,9 +239,13 @@ def rescan_rows(
     def moved_part(line: Lines, query_changes: Float[Array, "heads rows d_k"]) -> Any:
         return weighting.lift_change(*_moved_keys(layer, base, line, query_changes))
 
+    def moved_queries(line: Lines) -> Float[Array, "heads rows d_k"]:
+        given = base.rows[line.at], line.row_change, n, line.at
+        return project_changes(layer, *given)[0]
+
     def run(some: Lines) -> Any:
         s, q = some.at.shape
-        query_changes = jax.vmap(lambda x: _query_changes(layer, base, x))(some)
+        query_changes = jax.vmap(moved_queries)(some)
         moved = jax.vmap(moved_part)(some, query_changes)
         moved = jax.tree.map(lambda x: _rows_of_lines(x.swapaxes(0, 1)), moved)
         at, slot = some.at.reshape(-1), some.slot.reshape(-1)
@@ -338,18 +323,12 @@ def _over_lines(
     shapes, _ = jax.eval_shape(function, jax.tree.map(lambda x: x[:block], lines))
     results = jax.tree.map(lambda x: jnp.zeros((total, *x.shape[1:]), x.dtype), shapes)
 
-    def step(number: Int[Array, ""], so_far: Any) -> Any:
-        results, ties = so_far
+    def form(number: Int[Array, ""]) -> Any:
         first = number * block
-        some, more = function(
-            jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, block), lines)
+        some = jax.tree.map(
+            lambda x: jax.lax.dynamic_slice_in_dim(x, first, block), lines
         )
-        results = jax.tree.map(
-            lambda x, new: jax.lax.dynamic_update_slice_in_dim(x, new, first, 0),
-            results,
-            some,
-        )
-        return results, ties if more is None else ties.merge(more)
+        return first, *function(some)
 
     none = TieReport.empty(layer.attention.query.dtype)
-    return jax.lax.fori_loop(0, -(-count // block), step, (results, none))
+    return update_rows(form, (results, none), -(-count // block))

@@ -9,7 +9,8 @@ Only the replaced row i has a new input, so any other row sees one replaced key/
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from bounds.influence.propagation.pointwise import (
     base_rows,
     change_many_rows,
     order_neurons,
-    read_change,
+    project_changes,
 )
 from jax_models.model.attending import (
     KeyStore,
@@ -28,7 +29,6 @@ from jax_models.model.attending import (
     project_key_changes,
     project_keys,
     project_queries,
-    project_query_changes,
     project_value_changes,
     project_values,
     score_changes,
@@ -156,14 +156,8 @@ class ReplacedColumns:
     new_values: Float[Array, "heads d_v substitutions"]
 
 
-@dataclasses.dataclass(frozen=True)
-class FirstChange:
-    """Replaced columns, which all rows see, and the replaced rows' own changes."""
-
-    columns: ReplacedColumns
-    own: Float[
-        Array, "substitutions width"
-    ]  # changes of replaced rows after the first layer
+# Replaced columns, which all rows see, and changes of the replaced rows after the layer.
+FirstChange: TypeAlias = tuple[ReplacedColumns, Float[Array, "substitutions width"]]
 
 
 def prepare_first(
@@ -218,17 +212,11 @@ def replace_tokens(
     places = None if first.places is None else first.places[position]
     change = symbol_changes(model, tokens[position], symbol, places)
     after = symbol_rows(model, symbol, places)
-    moved = read_change(layer, first.rows[position], change)
-    before = attention_input(layer, first.rows[position])
-    after, n = attention_input(layer, after), tokens.shape[0]
-    return Replaced(
-        position,
-        change,
-        project_query_changes(attention, moved, n, position, before),
-        project_key_changes(attention, moved, n, position, before),
-        project_value_changes(attention, moved),
-        project_value_changes(attention, after - first.centre),
-    )
+    rows, n = first.rows[position], tokens.shape[0]
+    projected = project_changes(layer, rows, change, n, position)
+    after = attention_input(layer, after) - first.centre
+    new_value = project_value_changes(attention, after)
+    return Replaced(position, change, *projected, new_value)
 
 
 def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumns:
@@ -311,3 +299,25 @@ def report_each(at: Int[Array, "rows"], ties: TieReport | None) -> TieReport | N
 def join_reports(ties: TieReport | None) -> TieReport | None:
     """One tie report merged from those along the first axis; None if `ties` is None."""
     return None if ties is None else reduce_reports(ties)
+
+
+def update_rows(
+    # from the number of a round to a place, rows to put there, and ties
+    form: Callable[[Int[Array, ""]], tuple[Int[Array, ""], Any, TieReport | None]],
+    held: tuple[Any, TieReport | None],  # rows as they are, and ties of none
+    rounds: Int[Array, ""],
+    axis: int = 0,  # of the rows
+) -> tuple[Any, TieReport | None]:
+    """Rows of `held` with those of all rounds in their places, and the merged ties."""
+
+    def step(number: Int[Array, ""], so_far: Any) -> Any:
+        rows, ties = so_far
+        start, found, more = form(number)
+        rows = jax.tree.map(
+            lambda x, new: jax.lax.dynamic_update_slice_in_dim(x, new, start, axis),
+            rows,
+            found,
+        )
+        return rows, ties if more is None else ties.merge(more)
+
+    return jax.lax.fori_loop(0, rounds, step, held)

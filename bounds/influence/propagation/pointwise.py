@@ -18,9 +18,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bounds.numbers.norms import scaled_norm
+from jax_models.model.attending import (
+    project_key_changes,
+    project_query_changes,
+    project_value_changes,
+)
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import pytree
 from jax_models.model.rows import Affine, Relu, Step
+from jax_models.model.transformer import attention_input
 
 RELU = Relu()
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -133,6 +139,27 @@ def read_change(
     """Change of attention's input, from that of the layer's input rows."""
     program = layer.reads
     return program.change({"y": rows}, {"y": change})[program.output]
+
+
+def project_changes(
+    layer: Layer,
+    rows: Float[Array, "#rows width"],  # the layer's input
+    change: Float[Array, "rows width"],
+    length: int,
+    positions: Int[Array, "#rows"],
+) -> tuple[
+    Float[Array, "heads rows d_k"],
+    Float[Array, "heads rows d_k"],
+    Float[Array, "heads rows d_v"],
+]:
+    """Changes of queries, keys and values, from those of the layer's input rows."""
+    attention, before = layer.attention, attention_input(layer, rows)
+    moved = read_change(layer, rows, change)
+    return (
+        project_query_changes(attention, moved, length, positions, before),
+        project_key_changes(attention, moved, length, positions, before),
+        project_value_changes(attention, moved),
+    )
 
 
 def change_rows(

@@ -20,13 +20,13 @@ from bounds.influence.propagation.pointwise import (
     RowBase,
     base_rows,
     change_rows,
+    project_changes,
     read_change,
 )
 from jax_models.model.attending import (
     KeyStore,
     compute_scores,
     project_queries,
-    project_query_changes,
     project_values,
     score_changes_of_rows,
     summarise,
@@ -109,11 +109,10 @@ def move_query(
     layer: Layer, last: QueryRow, row_change: Float[Array, "substitutions width"]
 ) -> MovedQuery:
     """Change of the query under each substitution, from that of the query row."""
-    attention = layer.attention
     row, n = last.rows[last.position], last.rows.shape[0]
-    moved, before = read_change(layer, row, row_change), attention_input(layer, row)
-    queries = project_query_changes(attention, moved, n, last.position, before)
-    return MovedQuery(row_change, queries)
+    return MovedQuery(
+        row_change, project_changes(layer, row, row_change, n, last.position)[0]
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.blocks.prefetch import distribute, prefetch
@@ -39,21 +38,17 @@ from bounds.influence.propagation.changed_layer import (
     rescan_rows,
 )
 from bounds.influence.propagation.first_layer import PreparedLayer
-from bounds.influence.propagation.pointwise import read_change
+from bounds.influence.propagation.pointwise import project_changes
+from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Ties
 from bounds.influence.substitution import padded
-from jax_models.model.attending import (
-    compute_scores,
-    project_key_changes,
-    project_query_changes,
-    project_value_changes,
-    score_changes,
-)
+from bounds.influence.targets.base import STATIC
+from jax_models.model.attending import compute_scores, score_changes
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
+from jax_models.model.pytree import pytree
 from jax_models.model.transformer import (
     Transformer,
-    attention_input,
     encode_positions,
     symbol_changes,
 )
@@ -86,14 +81,8 @@ def touched_rows(
 ) -> tuple[Bool[Array, "moved rows"], Bool[Array, "moved"]]:
     """True where a moved row's column touches a row, and where its own query moves."""
     attention, n = layer.attention, base.store.length
-    inner = read_change(layer, base.rows[moved], change)
-    before = attention_input(layer, base.rows[moved])
-    asks = project_query_changes(attention, inner, n, moved, before) != 0
-    speaks = (
-        project_key_changes(attention, inner, n, moved, before),
-        project_value_changes(attention, inner),
-    )
-    says = (speaks[0] != 0).any(axis=(0, 2)) | (speaks[1] != 0).any(axis=(0, 2))
+    projected = project_changes(layer, base.rows[moved], change, n, moved)
+    asks, keys_move, values_move = ((x != 0).any(axis=(0, 2)) for x in projected)
 
     def run(block: tuple[Array, Array, Array]) -> Array:
         at, keys, step = block
@@ -107,21 +96,26 @@ def touched_rows(
     per_key = 2 * attention.num_heads * wanted.shape[0] * attention.pair_width
     keys = base.store.keys[:, moved].swapaxes(0, 1)
     block = row_block(moved.shape[0], per_key)
-    hits = map_rows(run, (moved, keys, speaks[0].swapaxes(0, 1)), block)
-    return hits & says[:, None], asks.any(axis=(0, 2))
+    hits = map_rows(run, (moved, keys, projected[1].swapaxes(0, 1)), block)
+    return hits & (keys_move | values_move)[:, None], asks
 
 
-@dataclasses.dataclass(frozen=True)
+@pytree
 class SoughtLayer:
-    """A layer with its base pass over the rows that are needed."""
+    """A layer with its base pass over the rows that are needed, which are consecutive."""
 
     layer: Layer
     base: PreparedLayer
-    wanted: Int[np.ndarray, "rows"]  # their positions, increasing
     least: Float[Array, "heads rows"]  # of `least_scores`
+    begin: int = dataclasses.field(metadata=STATIC)  # position of the first row
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return self.base.queries.shape[1]
 
 
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Window:
     """Final changes under consecutive substitutions, changed-row counts, and ties."""
 
@@ -130,94 +124,61 @@ class Window:
     sizes: Int[np.ndarray, "lower_layers substitutions"]
     ties: Ties
 
-    def first(self, count: int) -> "Window":
-        """Window of the first `count` substitutions."""
-        return Window(self.change[:count], self.sizes[:, :count], self.ties)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Written:
-    """Conversion of a `Window` to arrays of one shape, for exchange between processes."""
-
-    count: int  # of substitutions, the last filled up
-    num_layers: int
-    d_model: int
-    dtype: np.dtype
-
-    def write(self, window: Window | None) -> tuple[np.ndarray, ...]:
-        change = np.zeros((self.count, self.d_model), self.dtype)
-        sizes = np.zeros((self.num_layers - 1, self.count), np.int32)
-        ties = Ties.none()
-        if window is not None:
-            change[: len(window.change)] = window.change
-            sizes[:, : len(window.change)] = window.sizes
-            ties = window.ties
-        seen = (ties.gap, ties.spread, *ties.scores)
-        where = (ties.ambiguous, ties.row)
-        return change, sizes, np.asarray(seen, self.dtype), np.asarray(where, np.int32)
-
-    def read(self, written: tuple[np.ndarray, ...]) -> Window:
-        change, sizes, seen, where = map(np.asarray, written)
-        gap, spread, high, low = seen.tolist()
-        ties = Ties(gap, spread, bool(where[0]), int(where[1]), (high, low))
-        return Window(change, sizes, ties)
+    def resized(self, count: int) -> "Window":
+        """Window of the first `count` substitutions, zeros where there are fewer."""
+        change, sizes = self.change[:count], self.sizes[:, :count]
+        more = count - len(change)
+        return Window(
+            np.pad(change, [(0, more), (0, 0)]),
+            np.pad(sizes, [(0, 0), (0, more)]),
+            Ties.of(self.ties),
+        )
 
 
 def make_steps(
     model: Transformer, bases: tuple[PreparedLayer, ...], query: int
 ) -> tuple[SoughtLayer, ...]:
     """Layers with the rows that are needed: all rows, in the last only the query's."""
-    everywhere = np.arange(bases[0].store.length, dtype=np.int32)
-    one = np.asarray([query], np.int32)
-    last = len(bases) - 1
+    begins = [*[0] * (len(bases) - 1), query]
+    each = zip(model.layers, bases, begins, strict=True)
     return tuple(
-        SoughtLayer(
-            layer, base, one if k == last else everywhere, least_scores(layer, base)
-        )
-        for k, (layer, base) in enumerate(zip(model.layers, bases, strict=True))
+        SoughtLayer(layer, base, least_scores(layer, base), begin)
+        for layer, base, begin in each
     )
 
 
 def change_windows(
-    model: Transformer,
-    tokens: Int[np.ndarray, "tokens"],
-    steps: tuple[SoughtLayer, ...],  # of `make_steps`
-    position: Int[np.ndarray, "substitutions"],
-    symbol: Int[np.ndarray, "substitutions"],
-    mesh: Mesh | None = None,  # shares out the windows; None is one device
+    request: InfluenceRequest, steps: tuple[SoughtLayer, ...]
 ) -> Iterator[Window]:
     """Yields the changes of the watched row after all layers, window by window."""
+    model, tokens, mesh = request.model, request.tokens, request.mesh
     size = window_size(tokens.size)
     places = model.entry and encode_positions(model, tokens.size)
 
     def follow(window: slice, steps: tuple[SoughtLayer, ...]) -> Window:
-        at = position[window]
-        asked = padded(tokens[at], size), padded(symbol[window], size)
+        at = request.position[window]
+        asked = padded(tokens[at], size), padded(request.symbol[window], size)
         there = None if places is None else places[padded(at, size)]
         change = jax.jit(symbol_changes)(model, *asked, there)
         change = np.asarray(change)[: at.size]
         rows = ChangedRows.gather(at.size, np.arange(at.size), at, change)
-        return _follow(steps, rows)
+        found = _follow(steps, rows)
+        # Processes exchange arrays of one shape.
+        return found if mesh is None else found.resized(size)
 
-    windows = [slice(first, first + size) for first in range(0, position.size, size)]
+    count = len(request.pairs)
+    windows = [slice(first, first + size) for first in range(0, count, size)]
     calls = [functools.partial(follow, one) for one in windows]
     if mesh is None:
         yield from prefetch((functools.partial(one, steps) for one in calls), IN_FLIGHT)
         return
-    wanted = [step.wanted for step in steps]
-    arrays = [(step.layer, step.base, step.least) for step in steps]
-
-    def follow_there(call: Callable[[Any], Window], placed: list[Any]) -> Window:
-        there = zip(wanted, placed, strict=True)
-        return call(
-            tuple(SoughtLayer(x, base, rows, y) for rows, (x, base, y) in there)
-        )
-
-    calls = [functools.partial(follow_there, one) for one in calls]
-    written = _Written(size, len(steps), model.width, model.dtype)
-    shares = distribute(mesh, calls, arrays, written.write, written.read)
+    width, dtype = model.width, model.dtype
+    empty = Window(
+        np.zeros((0, width), dtype), np.zeros((len(steps) - 1, 0), int), Ties.none()
+    )
+    shares = distribute(mesh, calls, steps, empty.resized(size))
     for window, share in zip(windows, shares, strict=True):
-        yield share.first(position[window].size)
+        yield share.resized(request.position[window].size)
 
 
 def window_size(length: int) -> int:
@@ -242,22 +203,11 @@ def _follow(steps: tuple[SoughtLayer, ...], rows: ChangedRows) -> Window:
             step, rows.part(first, end), owner[some] - first, slot[some], asks[held]
         )
         part = _follow(above, moved)
-        sizes = part.sizes
-        if above:
-            sizes = np.concatenate([moved.sizes[None], sizes])
-        parts.append(Window(part.change, sizes, ties.merge(part.ties)))
-    return _joined(parts)
-
-
-def _joined(parts: list[Window]) -> Window:
-    ties = parts[0].ties
-    for part in parts[1:]:
-        ties = ties.merge(part.ties)
-    return Window(
-        np.concatenate([part.change for part in parts]),
-        np.concatenate([part.sizes for part in parts], axis=1),
-        ties,
-    )
+        sizes = np.concatenate([moved.sizes[None][: len(above)], part.sizes])
+        parts.append((part.change, sizes, ties.merge(part.ties)))
+    changes, sizes, ties = zip(*parts, strict=True)
+    joined = np.concatenate(changes), np.concatenate(sizes, axis=1)
+    return Window(*joined, functools.reduce(Ties.merge, ties))
 
 
 def _runs(owner: Int[np.ndarray, "asked"], count: int) -> Iterator[tuple[int, int]]:
@@ -276,17 +226,17 @@ def _touched(
 ) -> tuple[
     Int[np.ndarray, "asked"], Int[np.ndarray, "asked"], Bool[np.ndarray, "changed"]
 ]:
-    """Substitution and slot (in `wanted`) of each row that may change, and a mask.
+    """Substitution and slot (in `step`) of each row that may change, and a mask.
 
     Rows that may change are touched by a changed row, or are changed rows. The mask
     is True for each changed row whose own query moves.
     """
-    wanted, owner = step.wanted, rows.owner
-    own = np.minimum(np.searchsorted(wanted, rows.row), wanted.size - 1)
-    known = wanted[own] == rows.row
-    found = [owner[known] * wanted.size + own[known]]
+    owner, own, count = rows.owner, rows.row - step.begin, step.count
+    known = (own >= 0) & (own < count)
+    found = [owner[known] * count + own[known]]
+    wanted = np.arange(step.begin, step.begin + count, dtype=np.int32)
     asks = np.zeros(owner.size, bool)
-    size = max(1, min(256, PAIRS // wanted.size))
+    size = max(1, min(256, PAIRS // count))
     for first in range(0, owner.size, size):
         part = slice(first, first + size)
         moved, change = rows.row[part], rows.change[part]
@@ -300,11 +250,9 @@ def _touched(
         begins = np.flatnonzero(np.diff(owner[part], prepend=-1))
         by_owner = np.logical_or.reduceat(np.asarray(hits)[: moved.size], begins)
         at = np.flatnonzero(by_owner)
-        found.append(
-            owner[part][begins][at // wanted.size] * wanted.size + at % wanted.size
-        )
+        found.append(owner[part][begins][at // count] * count + at % count)
     both = np.unique(np.concatenate(found))
-    return both // wanted.size, both % wanted.size, asks
+    return both // count, both % count, asks
 
 
 def _next_rows(
@@ -315,14 +263,11 @@ def _next_rows(
     asks: Bool[np.ndarray, "changed"],
 ) -> tuple[ChangedRows, Ties]:
     """Changed rows above a layer from the changed rows below it, and the ties."""
-    n, at = step.base.store.length, step.wanted[slot]
+    n, at = step.base.store.length, (step.begin + slot).astype(np.int32)
     own = rows.find(owner, at, n)
-    if rows.row.size:
-        row_change = np.where((own >= 0)[:, None], rows.change[own], 0)
-        again = (own >= 0) & asks[own]
-    else:
-        row_change = np.zeros((0, rows.change.shape[1]), rows.change.dtype)
-        again = np.zeros(0, bool)
+    # Index -1 of an unchanged row is that of zeros.
+    row_change = np.pad(rows.change, [(0, 1), (0, 0)])[own]
+    again = np.pad(asks, (0, 1))[own]
     if not step.layer.attention.weighting.hard:
         again = np.ones_like(again)
     result, ties = np.zeros_like(row_change), Ties.none()
@@ -333,11 +278,11 @@ def _next_rows(
     ) -> Iterator[tuple[Int[np.ndarray, "lines rows"], Any, Any, Any]]:
         """Yields the tasks of each frame, True where valid, their results and ties."""
         size = {"width": width, "lines": _lines(c, width)}
-        for frame, used in frames(rows, owner[tasks], n, c, **size):
-            valid = frame.task >= 0
-            task = np.where(valid, tasks[frame.task], tasks[0])
+        for (asked, *moved), used in frames(rows, owner[tasks], n, c, **size):
+            valid = asked >= 0
+            task = np.where(valid, tasks[asked], tasks[0])
             fields = slot[task], at[task], valid, row_change[task]
-            lines = Lines(*map(jnp.asarray, (*fields, frame.index, frame.change)))
+            lines = Lines(*map(jnp.asarray, (*fields, *moved)))
             found, met = program(step.layer, step.base, lines, jnp.int32(used))
             yield task, valid, jax.tree.map(np.asarray, found), Ties.of(met)
 
