@@ -56,12 +56,10 @@ def unit_of(tree: Any) -> float:
 
 def _moved(tree: Any, run: int, step: Step, alike: bool) -> Any:
     leaves, structure = jax.tree.flatten(tree)
-    # A number is rounded like the arrays of its pytree.
     least = step(unit_of(tree))
+    # The run and the number of the leaf: equal arrays in two places move apart.
     moved = [
-        # The run and the number of the leaf: equal arrays in two places move apart.
-        _move(x, least if isinstance(x, float) else step, (run << 32) + at, alike)
-        for at, x in enumerate(leaves)
+        _move(x, least, step, (run << 32) + at, alike) for at, x in enumerate(leaves)
     ]
     return jax.tree.unflatten(structure, moved)
 
@@ -72,7 +70,7 @@ def _is_float(leaf: Any) -> bool:
     )
 
 
-def _move(leaf: Any, step: Step | float, salt: int, alike: bool) -> Any:
+def _move(leaf: Any, least: float, step: Step, salt: int, alike: bool) -> Any:
     """The leaf moved, of the same type; unchanged if it holds no floats."""
     if not _is_float(leaf):
         return leaf
@@ -80,22 +78,14 @@ def _move(leaf: Any, step: Step | float, salt: int, alike: bool) -> Any:
     # Signs are a hash of an entry's bits, or of its place: never of a device or an order of
     # work.
     keys = values.view(f"u{values.itemsize}") if alike else np.arange(values.size)
-    keys = keys.reshape(values.shape)
-    if not callable(step):
-        return float(_times(values, keys, salt, step))
-    return _times(values, keys, salt, step(float(jnp.finfo(values.dtype).eps) / 2))
-
-
-def _times(
-    values: Shaped[np.ndarray, "*entries"],
-    keys: Shaped[np.ndarray, "*entries"],
-    salt: int,
-    step: float,
-) -> Any:
-    """values (1 +- step), each sign a hash of the entry's key and `salt`."""
-    factor = np.where(_signs(keys, salt), 1 - step, 1 + step)
+    negative = _signs(keys.reshape(values.shape), salt)
+    # A number is rounded like the arrays of its pytree.
+    is_number = isinstance(leaf, float)
+    far = least if is_number else step(float(jnp.finfo(values.dtype).eps) / 2)
+    factor = np.where(negative, 1 - far, 1 + far).astype(values.dtype)
     with np.errstate(over="ignore"):  # an infinite result has an infinite radius
-        return jax.device_put(values * factor.astype(values.dtype))
+        moved = jax.device_put(values * factor)
+    return float(moved) if is_number else moved
 
 
 def _signs(

@@ -25,27 +25,6 @@ from jax_models.model.transformer import reduce_reports
 from jax_models.run.mesh import EVERYWHERE, SHARED_OUT, count_devices, gathered, place
 from jax_models.weighting import TieReport
 
-
-def run_shared_out(
-    mesh: Mesh,
-    function: Callable[..., Any],
-    shared: Any,  # on all devices
-    options: Mapping[str, Any],  # static arguments
-    position: Int[np.ndarray, "substitutions"],  # a multiple of the devices
-    symbol: Int[np.ndarray, "substitutions"],
-) -> Any:
-    """Results and ties (or None) of one block, computed by all devices of a mesh."""
-    # Substitutions are the batch axis: a device computes its share as it would a whole block
-    # of that size, so that only results are communicated.
-    compiled = _compiled(function, tuple(sorted(options.items())), mesh)
-    found, ties = compiled(
-        shared, *(place(x, mesh, SHARED_OUT) for x in (position, symbol))
-    )
-    if jax.process_count() > 1:  # else what is under way is not waited for
-        found, ties = gathered((found, ties))
-    return found, None if ties is None else _over_devices(ties)
-
-
 # One program: operations one by one each send their constants to the devices.
 _over_devices = jax.jit(reduce_reports)
 
@@ -232,7 +211,14 @@ def run_blocks(
         filled = padded(position[block], size), padded(symbol[block], size)
         if mesh is None:
             return block, *function(*shared, *jax.device_put(filled), **part.options)
-        return block, *run_shared_out(mesh, function, shared, part.options, *filled)
+        # Substitutions are the batch axis: a device computes its share as it would a whole
+        # block of that size, so that only results are communicated.
+        compiled = _compiled(function, tuple(sorted(part.options.items())), mesh)
+        shares = (place(x, mesh, SHARED_OUT) for x in filled)
+        found, ties = compiled(shared, *shares)
+        if jax.process_count() > 1:  # else what is under way is not waited for
+            found, ties = gathered((found, ties))
+        return block, found, None if ties is None else _over_devices(ties)
 
     calls = (
         functools.partial(start_block, part, slice(start, min(start + size, part.end)))
