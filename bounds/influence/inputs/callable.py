@@ -2,7 +2,7 @@
 
 import collections.abc
 import copy
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,8 @@ from jax_models.arguments import expect_integer, expect_kind, show
 Radius: TypeAlias = float | collections.abc.Callable[[np.ndarray], Any]
 # Result for one input: a number, [classes] or [tokens, classes]; or, of a function that
 # takes the rows, their vectors [rows, classes].
-_Form: TypeAlias = Literal["any", "rows"]
-_EXPECTED: dict[_Form, str] = {
-    "any": "a number, a vector [m], or a matrix [n, m] with a row for each token",
-    "rows": "a vector [m]",
-}
+ANY_RESULT = "a number, a vector [m], or a matrix [n, m] with a row for each token"
+ROWS_RESULT = "a vector [m]"
 # Inputs of one call.
 INPUTS_AT_ONCE = 32
 # Integers up to here are numbers of float64.
@@ -83,7 +80,7 @@ class Callable:
         self.vocab_size = expect_integer("vocab_size", vocab_size, 1)
         self.radius, self.check, self.host = radius, check, host
         self._apply, self._batched = apply, batched
-        self._form: _Form = "any"
+        self._expected = ANY_RESULT
         leaves, tree = jax.tree.flatten(params)
         # Arrays become arguments, so that a run with moved parameters compiles nothing; other
         # leaves, such as sizes and names, stay constants of the program.
@@ -113,7 +110,7 @@ class Callable:
     ) -> "Callable":
         """Callable of a function that takes watched rows too; returns a vector each."""
         made = cls(apply, params, batched=False, check=False, **options)
-        made._form = "rows"
+        made._expected = ROWS_RESULT
         return made
 
     def __repr__(self) -> str:
@@ -168,7 +165,8 @@ class Callable:
 
     def _call(self, params: tuple[Any, ...], tokens: Any, rows: Any) -> Any:
         """Results for inputs [inputs, tokens] at `rows`; traced, or on the host."""
-        told = (rows,) if self._form == "rows" else ()
+        by_rows = self._expected == ROWS_RESULT
+        told = (rows,) if by_rows else ()
 
         def one(x: Any) -> Any:
             return self._of_array(self._apply(*params, x, *told))
@@ -190,12 +188,12 @@ class Callable:
                 f"inputs; expected ({size}, ...), or give batched=False if it takes one"
             )
         shape = found.shape[1:]
-        ranks = {"any": (0, 1, 2), "rows": (2,)}[self._form]
         # A matrix has a row for each token; `of_rows` functions have chosen their rows
         # already.
-        whole = len(shape) == 2 and self._form == "any"
-        if len(shape) not in ranks or 0 in shape or (whole and shape[0] != n):
-            raise self._misshapen(shape[1:] if self._form == "rows" else shape)
+        whole = len(shape) == 2 and not by_rows
+        fits = len(shape) == 2 if by_rows else len(shape) <= 2
+        if not fits or 0 in shape or (whole and shape[0] != n):
+            raise self._misshapen(shape[1:] if by_rows else shape)
         return found[:, rows] if whole else found
 
     def _of_array(self, found: Any) -> Any:
@@ -213,13 +211,13 @@ class Callable:
             reason = " ".join(str(error).split())
             raise InputError(
                 f"the function returned a {type(found).__name__} that is no array of one "
-                f"shape ({reason}); expected {_EXPECTED[self._form]}"
+                f"shape ({reason}); expected {self._expected}"
             ) from error
 
     def _misshapen(self, shape: tuple[int, ...]) -> InputError:
         return InputError(
             f"the function returned an array of shape {shape} for one input; expected "
-            f"{_EXPECTED[self._form]}, not empty and of one shape for all inputs"
+            f"{self._expected}, not empty and of one shape for all inputs"
         )
 
 

@@ -59,15 +59,24 @@ REDUCTIONS: list[Any] = [None, "none", "max", "mean", Frobenius(symmetrize="map"
 # ------------------------------------------------------------------- what it computes
 
 
+QUESTIONS: list[dict[str, Any]] = [
+    *({"rows": "all", "reduce": reduce} for reduce in REDUCTIONS),
+    {"rows": [7, -1], "diagonal": False},
+    {"positions": [5, 2], "symbols": [2, 0], "rows": 0},
+    {"rows": "all", "target_symbols": [2], "reduce": "max"},
+]
+
+
 @pytest.mark.parametrize(
-    ("reduce", "batched"), [(x, bool(k % 2)) for k, x in enumerate(REDUCTIONS)]
+    ("question", "batched"), [(x, bool(k % 2)) for k, x in enumerate(QUESTIONS)]
 )
-def test_a_scan_of_a_models_own_pass_is_that_of_the_model(reduce, batched):
-    question = {"rows": "all", "reduce": reduce, "target": "logits"}
+def test_a_scan_of_a_models_own_pass_is_that_of_the_model(question, batched):
+    question = {"target": "logits", **question}
     expected = scan(MODEL, TOKENS, method="exhaustive", **question)
     found = scan(wrapped(batched), TOKENS, **question)
     assert found.axes == expected.axes
-    if isinstance(reduce, Frobenius):  # of it a stated radius says nothing
+    if isinstance(question.get("reduce"), Frobenius):
+        # Of it a stated radius says nothing.
         assert found.kind == "estimated"
         np.testing.assert_allclose(found.values, expected.values, atol=100 * RADIUS)
     else:
@@ -84,20 +93,6 @@ def test_a_scan_of_another_models_pass_is_told_from_it():
     assert not meet(
         scan(wrap(params=other, radius=RADIUS), TOKENS, **question), expected
     )
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        {"rows": [7, -1], "diagonal": False},
-        {"positions": [5, 2], "symbols": [2, 0], "rows": 0},
-        {"rows": "all", "target": "logits", "target_symbols": [2], "reduce": "max"},
-    ],
-)
-def test_rows_positions_symbols_and_the_diagonal_are_those_of_a_model(question):
-    question = {"target": "logits", **question}
-    expected = scan(MODEL, TOKENS, method="exhaustive", **question)
-    assert meet(scan(wrapped(), TOKENS, **question), expected)
 
 
 @pytest.mark.parametrize("query", [-1, 4])
