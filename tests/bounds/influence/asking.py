@@ -1,5 +1,6 @@
 """Options of a question by their bare names, and functions, as values."""
 
+from collections.abc import Callable
 from typing import Any
 
 import bounds
@@ -25,6 +26,20 @@ def as_values(
     if propose is not None:
         made = bounds.Proposed(propose, METHODS.get(method, method))
     return {**question, "method": made, **({"run": bounds.Run(**run)} if run else {})}
+
+
+class Killed(Exception):
+    """Stops a call that keeps a checkpoint."""
+
+
+def resume(ask: Callable[[], Any]) -> tuple[Any, int]:
+    """Result of a call that is asked again until it is not killed, and how often it was."""
+    stops = 0
+    while True:
+        try:
+            return ask(), stops
+        except Killed:
+            stops += 1
 
 
 def on_host(function: Any, vocab_size: int, **options: Any) -> bounds.Callable:

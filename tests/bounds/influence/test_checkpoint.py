@@ -9,7 +9,7 @@ import pytest
 
 from bounds.influence import checkpoint, compute_influence
 from bounds.influence.screening import ladder
-from tests.bounds.influence.asking import as_values
+from tests.bounds.influence.asking import Killed, as_values, resume
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.screening.test_ladder import TOKENS, small
 
@@ -17,10 +17,6 @@ BUDGET = 16
 MODEL = small(scale=2.0, num_heads=1)
 # Of what is refused: it compiles sooner.
 SHALLOW = small(scale=2.0, num_heads=1, num_layers=2)
-
-
-class Killed(Exception):
-    """What stops a screen here."""
 
 
 @pytest.fixture(autouse=True)
@@ -87,14 +83,13 @@ def test_a_stopped_screen_ends_as_one_that_was_not(tmp_path, counted):
     assert blocks > 8
     assert evaluated == BUDGET
     counts |= {"blocks": 0, "evaluated": 0}
-    path, stops = tmp_path / "screen.npz", 0
-    while True:
+    path = tmp_path / "screen.npz"
+
+    def ask_on():
         counts["stop"] = 1
-        try:
-            found = ask(path, step)
-            break
-        except Killed:
-            stops += 1
+        return ask(path, step)
+
+    found, stops = resume(ask_on)
     assert stops > 5
     # Blocks that were under way are lost, what was evaluated is not.
     assert counts["blocks"] <= blocks + (ladder.IN_FLIGHT + 1) * stops

@@ -14,7 +14,7 @@ from bounds import device_mesh
 from bounds.influence import TargetFunction, checkpoint, compute_influence, decide
 from bounds.influence.moved import moved_request
 from jax_models.model.reweight import with_dtype
-from tests.bounds.influence.asking import as_values, on_host
+from tests.bounds.influence.asking import Killed, as_values, on_host, resume
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build
 
@@ -161,10 +161,6 @@ def test_where_nothing_can_move_the_maximum_is_0(method):
     assert (found.max_upper, found.kind) == (0, "exact")
 
 
-class Killed(Exception):
-    """What stops a proposal here."""
-
-
 @pytest.mark.parametrize(
     ("name", "method"),
     [
@@ -196,14 +192,13 @@ def test_what_was_killed_goes_on_and_ends_as_what_was_not(
     tokens = np.arange(12) % 5
     question = {"query": 8, "method": method, "propose": name}
     whole, blocks = ask(model, tokens, **question), counts["all"]
-    counts["all"] = stops = 0
-    while True:
+    counts["all"], path = 0, tmp_path / "kept.npz"
+
+    def ask_on():
         counts["until"] = counts["all"] + 3
-        try:
-            found = ask(model, tokens, **question, checkpoint=tmp_path / "kept.npz")
-            break
-        except Killed:
-            stops += 1
+        return ask(model, tokens, **question, checkpoint=path)
+
+    found, stops = resume(ask_on)
     assert stops > 2
     # What was to be decided together may be decided in two.
     assert counts["all"] <= blocks + (name != "float32") * stops
@@ -214,7 +209,7 @@ def test_what_was_killed_goes_on_and_ends_as_what_was_not(
     same = ("position", "symbol", "decided", "uncertified", "zeros", "kind")
     assert all(getattr(found, x) == getattr(whole, x) for x in same)
     with refused("of another question"):
-        ask(model, tokens, **question | {"query": 9}, checkpoint=tmp_path / "kept.npz")
+        ask(model, tokens, **question | {"query": 9}, checkpoint=path)
 
 
 def test_over_devices_the_maximum_is_theirs():
