@@ -66,7 +66,6 @@ from bounds.lemma5.certificate.pointwise import (
     carry,
     carry_radius,
     put_row,
-    read_inputs,
 )
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
@@ -74,6 +73,7 @@ from bounds.lemma5.certificate.row_base import (
     key_slopes,
     prepare_rows,
     prepare_spread,
+    read_inputs,
     swap_rows,
     take_rows,
 )
@@ -97,7 +97,7 @@ def move_all_rows(held: LayerBase, moved: MovedRows) -> MovedRows:
     """Changes of a layer's output rows by those of its input; row i's own is unusable."""
     # Row i, the substituted one, is filled with meaningless numbers: `move_one_row` is
     # for it.
-    inner = read_inputs(held.layer, held.rows, moved, held.radius.rows)
+    inner = read_inputs(held, moved)
     own, others = inner.substituted(), other_columns(held, inner)
     streams = (moved.centre, moved.radius, inner.centre, inner.radius)
     found = _map_tiles(held, own, others, streams)
@@ -156,8 +156,8 @@ def _tile(
     # [heads, rows, d_v, substitutions] to [rows, substitutions, heads d_v].
     joined = heads.transpose(1, 3, 0, 2).reshape(*shape, -1)
     base, norms, known = jax.tree.map(lambda x: x[:, None], (base, spread.norms, known))
-    after, given = constants.sections, {"y": change, "heads": joined}
-    carried, rounding = carry(layer, after, base, known, given)
+    given = {"y": change, "heads": joined}
+    carried, rounding = carry(held, base, known, given)
     around = BaseRows(base.rows, norms, known.rows)
     # Heads and the sum round like their terms, and are carried on like any error.
     by_head = vector_norms(heads.swapaxes(2, 3))
@@ -165,7 +165,7 @@ def _tile(
     deviation = deviation + column.rounding + roundoff.sums * by_head
     radius = radius + roundoff.local * vector_norms(change)
     balls = entering(layer, radius, deviation)
-    out = carry_radius(layer, after, around, carried, rounding, balls)
+    out = carry_radius(held, around, carried, rounding, balls)
     return carried[layer.writes.output].swapaxes(1, 2), out
 
 

@@ -34,13 +34,13 @@ from bounds.lemma5.certificate.pointwise import (
     MovedRows,
     carry,
     carry_radius,
-    read_inputs,
     row_norms,
 )
 from bounds.lemma5.certificate.row_base import (
     LayerBase,
     key_slopes,
     project_values,
+    read_inputs,
 )
 from bounds.lemma5.certificate.scores import Inflation, ScoreRule
 from bounds.lemma5.certificate.sections import entering
@@ -209,20 +209,19 @@ def move_one_row(
     """Centre and radius of the change of one output row per substitution."""
     # `held` is the base pass of one row for each substitution (`take_rows`).
     layer = held.layer
-    inner = read_inputs(layer, held.rows, moved, held.radius.rows)
+    inner = read_inputs(held, moved)
     heads, deviation = _heads(held, inner)
     change, radius = moved.take(held.position)
-    constants, known = held.constants.sections, held.radius.by_row
-    given = {"y": change, "heads": join_heads(heads)}
-    carried, rounding = carry(layer, constants, held.base, known, given)
+    given, known = {"y": change, "heads": join_heads(heads)}, held.radius.by_row
+    carried, rounding = carry(held, held.base, known, given)
     # The radius is carried around the moved row, which is now the base, with no change
     # left.
     base = RowBase({x: row + carried[x] for x, row in held.base.rows.items()})
     still = jax.tree.map(jnp.zeros_like, carried)
     radius = radius + held.roundoff.local * vector_norms(change)
-    around = BaseRows(base.rows, row_norms(layer, constants, base), known.rows)
+    around = BaseRows(base.rows, row_norms(held, base), known.rows)
     balls = entering(layer, radius, deviation)
-    radius = carry_radius(layer, constants, around, still, rounding, balls)
+    radius = carry_radius(held, around, still, rounding, balls)
     return carried[layer.writes.output], radius
 
 

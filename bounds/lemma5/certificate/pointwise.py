@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bounds.influence.propagation.pointwise import RowBase
-from bounds.lemma5.certificate.base_radius import RowRadius
+from bounds.lemma5.certificate.base_radius import BasePass, RowRadius
 from bounds.lemma5.certificate.norm_gain import (
     Radii,
     Rows,
@@ -41,13 +41,12 @@ from bounds.lemma5.certificate.sections import (
 )
 from bounds.numbers.norms import contract, spectral_norms
 from bounds.numbers.rounding import term_roundoff
-from bounds.readings import norm_before, pull
+from bounds.readings import pull
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import pytree
 from jax_models.model.rows import Norm, linear
 
 Sizes: TypeAlias = Float[Array, "..."]
-Constants: TypeAlias = dict[str, SectionConstants]
 
 # Changes of a layer's rows by their names: what sections and activations read, the output.
 Moved: TypeAlias = dict[str, Array]
@@ -63,14 +62,11 @@ class Rounding:
 
 
 def carry(
-    layer: Layer,
-    constants: Constants,
-    base: RowBase,
-    known: RowRadius,
-    given: dict[str, Array],
+    held: BasePass, base: RowBase, known: RowRadius, given: dict[str, Array]
 ) -> tuple[Moved, Rounding]:
     """Changes of a program's rows, and their errors, from `given` ones of its inputs."""
-    moved, program = layer.writes.change(base.rows, given), layer.writes
+    layer, program = held.layer, held.layer.writes
+    moved = program.change(base.rows, given)
     names = ("y", "heads", attended(layer), *program.kept, program.output)
     carried = {name: moved[name] for name in names}
     corners, reads = {}, {}
@@ -81,7 +77,7 @@ def carry(
             row, off = base.rows[source], known.rows[source]
             corners[name] = norm_rounding(norm, row, carried[source], off)
             continue
-        numbers = constants[name]
+        numbers = held.constants.sections[name]
         # Products with matrices and the activation's change round by the section's
         # `flow` times the size of the input, even where terms cancel.
         sizes = {x: vector_norms(carried[x]) for x in section.sources}
@@ -108,8 +104,9 @@ class RowNorms:
     whole: dict[str, Array]
 
 
-def row_norms(layer: Layer, constants: Constants, base: RowBase) -> RowNorms:
+def row_norms(held: BasePass, base: RowBase) -> RowNorms:
     """Norms of the Jacobians of the sections and of the layer at base rows."""
+    layer, constants = held.layer, held.constants.sections
     local, slops, paths = {}, {}, {}
     for section in without_sums(layer):
         name, slops[section.name] = section.name, 0.0
@@ -209,8 +206,7 @@ class BaseRows:
 
 
 def carry_radius(
-    layer: Layer,
-    constants: Constants,
+    held: BasePass,
     base: BaseRows,
     carried: Moved,
     rounding: Rounding,
@@ -220,7 +216,8 @@ def carry_radius(
     # `balls` begins as the radii of the layer's input and of the attended rows
     # (`entering`).
     balls, strays, norms = dict(balls), {}, base.norms
-    for section in sections(layer):
+    constants, output = held.constants.sections, held.layer.writes.output
+    for section in sections(held.layer):
         name, local = section.name, norms.local.get(section.name)
         if local is None:  # sums, at the start
             balls[name] = carried_on(constants[name].gains, balls)
@@ -245,7 +242,6 @@ def carry_radius(
         # M' = N' B' ... differs from the base's M by its factors, one after the other.
         strays[name] = _along(local, strays) + off + rounding.corners[name]
         balls[name] = ball + rounding.corners[name]
-    output = layer.writes.output
     if not norms.whole:
         return balls[output]
     # The balls section by section, or the whole Jacobian at the base row and what each
@@ -324,23 +320,6 @@ class OwnMove:
     position: Slots
     centre: Moves
     radius: BySubstitution
-
-
-def read_inputs(
-    layer: Layer,
-    rows: Float[Array, "tokens width"],
-    moved: MovedRows,
-    base: Float[Array, "tokens"],
-) -> MovedRows:
-    """Changes of the rows that attention reads: `moved`, carried through a norm before it."""
-    norm = norm_before(layer)
-    if norm is None:
-        return moved
-    change = moved.centre.swapaxes(1, 2)
-    # Radii of the base input rows, shared by all substitutions.
-    base = base[:, None]
-    centre, radius = behind_norm(norm, rows[:, None], change, moved.radius, base)
-    return MovedRows(moved.position, centre.swapaxes(1, 2), radius)
 
 
 def behind_norm(

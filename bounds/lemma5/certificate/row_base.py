@@ -21,7 +21,12 @@ from bounds.lemma5.certificate.base_radius import (
     rule_of,
 )
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
-from bounds.lemma5.certificate.pointwise import RowNorms, row_norms
+from bounds.lemma5.certificate.pointwise import (
+    MovedRows,
+    RowNorms,
+    behind_norm,
+    row_norms,
+)
 from bounds.lemma5.certificate.scores import (
     ByRow,
     Inflation,
@@ -32,6 +37,7 @@ from bounds.lemma5.certificate.scores import (
 from bounds.lemma5.certificate.sections import CertificateConstants
 from bounds.numbers.norms import contract, spectral_norms
 from bounds.numbers.rounding import term_roundoff, tiled_summation
+from bounds.readings import norm_before
 from jax_models.model.attending import (
     KeyStore,
     compute_scores,
@@ -174,6 +180,18 @@ def _summarise(attention: Attention, queries: Queries, at: At, store: KeyStore) 
     return fold_tiles(lift, attention.weighting.merge, n, tiled_summation(n)[0])
 
 
+def read_inputs(held: LayerBase, moved: MovedRows) -> MovedRows:
+    """Changes of the rows that attention reads: `moved`, carried through a norm before it."""
+    norm = norm_before(held.layer)
+    if norm is None:
+        return moved
+    # Rows and radii of the base, shared by all substitutions.
+    rows, known = held.rows[:, None], held.radius.rows[:, None]
+    change = moved.centre.swapaxes(1, 2)
+    centre, radius = behind_norm(norm, rows, change, moved.radius, known)
+    return MovedRows(moved.position, centre.swapaxes(1, 2), radius)
+
+
 @jax.jit
 def take_rows(held: LayerBase, slots: Int[Array, "slots"]) -> LayerBase:
     """`held` with only the rows of the indices `slots`, in order; no summary, no spread."""
@@ -255,7 +273,7 @@ def prepare_spread(held: LayerBase) -> RowSpread:
             over(jnp.broadcast_to(seen, scores.shape), summary.mean),
             over(seen & ~top, summary.rest_mean),
             largest.swapaxes(0, 1),
-            row_norms(held.layer, held.constants.sections, base),
+            row_norms(held, base),
         )
 
     by_row = swap_rows((held.queries, held.summary))

@@ -93,7 +93,7 @@ class ScoreRule(abc.ABC):
 
     @abc.abstractmethod
     def in_key(self, query: Numbers, slope: Numbers) -> Numbers:
-        """Slope of a score in the key, from the query and the slope in it; or its radius."""
+        """Slope of a score in the key, or its radius: `query`, or `slope` in the query."""
 
     @abc.abstractmethod
     def query_slope_size(self, key_size: ByHead) -> ByRow:

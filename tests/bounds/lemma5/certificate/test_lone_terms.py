@@ -62,20 +62,19 @@ def carried(layer, row, radius, read=0.0):
     heads = layer.attention.num_heads
     joined = jnp.zeros((1, heads * layer.attention.value.shape[1]))
     base, _ = base_rows(layer, jnp.asarray(row)[None], joined)
-    constants = layer_constants(layer).sections
+    held: Any = SimpleNamespace(layer=layer, constants=layer_constants(layer))
     still = jax.tree.map(jnp.zeros_like, base.rows)
     known = {name: jnp.zeros(1) for name in base.rows}
     known["preactivation"] = jnp.zeros_like(base.rows["preactivation"])
     off = {
         name: dict.fromkeys(x.reads, jnp.asarray([read]))
-        for name, x in constants.items()
+        for name, x in held.constants.sections.items()
     }
     corners = [x.name for x in sections(layer)]
     none = jnp.zeros((1, heads))
     found = carry_radius(
-        layer,
-        constants,
-        BaseRows(base.rows, row_norms(layer, constants, base), known),
+        held,
+        BaseRows(base.rows, row_norms(held, base), known),
         still,
         Rounding(dict.fromkeys(corners, NOTHING), off),
         entering(layer, jnp.asarray([radius]), none.T),

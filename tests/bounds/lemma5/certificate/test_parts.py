@@ -3,6 +3,8 @@
 import dataclasses
 import math
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -182,7 +184,9 @@ def test_the_norm_of_a_jacobian_holds_where_its_entries_cancel():
         )
         steep = dataclasses.replace(layer, feed_forward=block)
         active = RowBase({"preactivation": jnp.ones((1, 8))})
-        (norms,) = row_norms(steep, section_constants(steep), active).local.values()
+        sections = SimpleNamespace(sections=section_constants(steep))
+        held: Any = SimpleNamespace(layer=steep, constants=sections)
+        (norms,) = row_norms(held, active).local.values()
         (found,) = norms["summed"]
         terms = [Fraction(w2[0, u]) * Fraction(w1[u, 0]) for u in range(2)]
         exact = max(1.0, abs(float(1 + sum(terms))))
