@@ -18,6 +18,7 @@ from jax_models.run.device_memory import bytes_label
 CASES = {
     "1": None,
     "0.25": {"kind": "constant", "value": 0.25},
+    str(0.1 + 0.2): {"kind": "constant", "value": 0.1 + 0.2},
     "inverse_log:1": {"kind": "inverse_log", "scale": 1.0},
     "power:2:-0.5": {"kind": "power", "scale": 2.0, "exponent": -0.5, "of": "length"},
     "power:1:1:position": {
@@ -33,24 +34,12 @@ CASES = {
 def test_a_temperature_is_read_as_the_model_format_writes_it(text, entry):
     assert parse_temperature(text) == entry
     assert encode_temperature(decode_temperature("", entry)) == entry
+    assert temperature_label(entry) == text
 
 
-@pytest.mark.parametrize("text", CASES)
-def test_a_label_reads_back(text):
-    assert temperature_label(parse_temperature(text)) == text
-
-
-def test_a_label_keeps_all_digits():
-    value = 0.1 + 0.2
-    assert parse_temperature(temperature_label(parse_temperature(str(value)))) == {
-        "kind": "constant",
-        "value": value,
-    }
-
-
-def test_one_is_the_default_however_it_is_written():
-    assert parse_temperature("1.0") is None
-    assert parse_temperature(" 1e0 ") is None
+@pytest.mark.parametrize("text", ["1.0", " 1e0 "])
+def test_one_is_the_default_however_it_is_written(text):
+    assert parse_temperature(text) is None
 
 
 @pytest.mark.parametrize(
