@@ -498,13 +498,13 @@ class ModelConstants(BriefRepr):
 
     def attention_weight(self, layer: int, query: int) -> float:
         """ᾱ: upper bound on the query row's weights, layers 1 … k; 0 if it sees nothing."""
-        weights = [0.0]
         pairs = zip(self.layers[:layer], self.masks[:layer], strict=True)
-        for constants, mask in pairs:
-            if visible := SIGHTS[mask].count(query, self.length):
-                half = upper(_half_oscillation(constants))
-                weights.append(largest_weight(half, visible).value)
-        return max(weights)
+        weights = (
+            largest_weight(upper(_half_oscillation(constants)), visible).value
+            for constants, mask in pairs
+            if (visible := SIGHTS[mask].count(query, self.length))
+        )
+        return max(weights, default=0.0)
 
     def growth(self) -> float | None:
         """C_fact; None where the embeddings vanish and biases do not.

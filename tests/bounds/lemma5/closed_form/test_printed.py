@@ -33,18 +33,9 @@ def random_model(rng, scores):
     heads, depth = int(rng.integers(1, 5)), int(rng.integers(1, 5))
     layer = LayerConstants(norm, (HeadConstants(scores, lipschitz),) * heads, lipschitz)
     uniform = uniform_constants([layer] * depth)
-    literal = printed(
-        scores=[scores],
-        embedding_norm=norm,
-        growth=1.0,
-        output_lipschitz=lipschitz,
-        num_heads=heads,
-        num_layers=depth,
-    )
-    tight = printed_tight(
-        scores=[scores], norm=norm, output_lipschitz=lipschitz, num_heads=heads
-    )
-    return uniform, literal, tight
+    given: Any = {"scores": [scores], "output_lipschitz": lipschitz, "num_heads": heads}
+    literal = printed(**given, embedding_norm=norm, growth=1.0, num_layers=depth)
+    return uniform, literal, printed_tight(**given, norm=norm)
 
 
 def random_dot(rng):
@@ -111,18 +102,10 @@ def test_the_formulas_with_fifty_digits(scores):
             "others": mpmath.log(heads**2 * c**4 * mpmath.mpf(0.3) / n),
             "own": mpmath.log(c**4 * mpmath.mpf(0.3)),
         }
-    constants = printed(
-        scores=scores,
-        embedding_norm=embedding,
-        growth=growth,
-        output_lipschitz=lipschitz,
-        num_heads=heads,
-        num_layers=depth,
-    )
-    found = {
-        "others": constants.others(2, n, 0.3),
-        "own": constants.own(2, 0.3),
-    }
+    given: Any = {"scores": scores, "output_lipschitz": lipschitz, "num_heads": heads}
+    norms: Any = {"embedding_norm": embedding, "growth": growth, "num_layers": depth}
+    constants = printed(**given, **norms)
+    found = {"others": constants.others(2, n, 0.3), "own": constants.own(2, 0.3)}
     for name, statement in found.items():
         assert statement.log_value >= expected[name]
         assert statement.log_value == pytest.approx(float(expected[name]), rel=1e-15)

@@ -13,28 +13,25 @@ import numpy as np
 
 import jax_models as jm
 from benchmarks import reference
+from bounds.lemma5.closed_form import MASKS
 from bounds.lemma5.constants import ClosedForms, closed_form_bounds
 from jax_models.format.build import build_model
 
 WIDTH, HIDDEN, VOCABULARY, LONGEST = 6, 7, 3, 64
 
+
+def power(scale: float, exponent: float, **of: str) -> dict[str, Any]:
+    """A temperature that is a power of the length, or of the position."""
+    return {"kind": "power", "scale": scale, "exponent": exponent, **of}
+
+
 TEMPERATURES: dict[str, dict[str, Any] | None] = {
     "1": None,
     "constant": {"kind": "constant", "value": 0.6},
     "inverse_log": {"kind": "inverse_log", "scale": 1.5},
-    "power": {"kind": "power", "scale": 1.2, "exponent": -0.2},
-    "falls with position": {
-        "kind": "power",
-        "scale": 1.2,
-        "exponent": -0.2,
-        "of": "position",
-    },
-    "grows with position": {
-        "kind": "power",
-        "scale": 0.8,
-        "exponent": 0.3,
-        "of": "position",
-    },
+    "power": power(1.2, -0.2),
+    "falls with position": power(1.2, -0.2, of="position"),
+    "grows with position": power(0.8, 0.3, of="position"),
 }
 FACTORS: dict[str, tuple[Any, ...]] = {
     "combine": ("residual", "concat"),
@@ -43,14 +40,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "score": ("dot_product", "scaled_dot_product", "additive"),
     "num_layers": (1, 2, 3, 4),
     "num_heads": (1, 2, 3, 4),
-    "masks": (
-        ("none",),
-        ("future",),
-        ("past",),
-        ("strict_future",),
-        ("strict_past",),
-        ("none", "future"),
-    ),
+    "masks": (*((mask,) for mask in MASKS), ("none", "future")),
     "temperature": tuple(TEMPERATURES),
     "biases": (True, False),
     "activation": ("relu", "gelu"),
@@ -130,14 +120,9 @@ def draw(seed: int, **case: Any) -> Drawn:
         heads = 1 + (case["num_heads"] - 1 + number) % 4
         keys, values = 2 + number % 2, 3 - number % 2
         mask = case["masks"][number % len(case["masks"])]
-        config["layers"].append(
-            {
-                "weighting": "softmax",
-                "mask": mask,
-                "score": case["score"],
-                "temperature": TEMPERATURES[case["temperature"]],
-            }
-        )
+        layer = {"weighting": "softmax", "mask": mask, "score": case["score"]}
+        layer["temperature"] = TEMPERATURES[case["temperature"]]
+        config["layers"].append(layer)
         name = f"layers.{number}.attention"
         for part, size in (("query", keys), ("key", keys), ("value", values)):
             matrix(f"{name}.{part}", heads, size, WIDTH)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,17 +43,10 @@ def test_without_masks_the_forms_are_the_statements_on_the_constants():
     assert forms.c1 == single_exponential_bound(uniform, *arguments)
     assert forms.c2 == printed_shape_bound(uniform, *arguments)
     scores = [head.score for layer in c.layers for head in layer.heads]
-    shared = {
-        "scores": scores,
-        "output_lipschitz": uniform.output_lipschitz,
-        "num_heads": 3,
-    }
-    literal = printed(
-        **shared,
-        embedding_norm=c.embedding.separate,
-        growth=c.growth() or math.nan,
-        num_layers=2,
-    )
+    lipschitz, norm = uniform.output_lipschitz, c.embedding.separate
+    shared: Any = {"scores": scores, "output_lipschitz": lipschitz, "num_heads": 3}
+    given: Any = {"embedding_norm": norm, "growth": c.growth(), "num_layers": 2}
+    literal = printed(**shared, **given)
     tight = printed_tight(**shared, norm=max(layer.norm for layer in c.layers))
     for found, reading in ((forms.printed, literal), (forms.printed_tight, tight)):
         assert found is not None

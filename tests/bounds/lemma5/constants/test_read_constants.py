@@ -20,7 +20,7 @@ from jax_models.format.build import build_model
 from jax_models.model.layer import FeedForward
 from jax_models.model.reweight import with_dtype, with_weighting
 from jax_models.model.rows import Gelu
-from tests.bounds.lemma5.constants.drawn import FACTORS, allowed, draw
+from tests.bounds.lemma5.constants.drawn import FACTORS, allowed, draw, power
 from tests.covering import cover
 
 N = 9
@@ -319,8 +319,7 @@ def test_float32_weights_are_taken_as_the_numbers_they_are():
 
 def test_a_temperature_below_every_float_is_refused():
     drawn = draw(0)
-    entry = {"kind": "power", "scale": 1.0, "exponent": -500.0}
-    drawn.config["layers"][0]["temperature"] = entry
+    drawn.config["layers"][0]["temperature"] = power(1.0, -500.0)
     with pytest.raises(jm.InputError, match=r"layers.0: the temperature"):
         constants_of(drawn)
 

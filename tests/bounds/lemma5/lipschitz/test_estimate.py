@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -106,32 +107,23 @@ def test_averaging_attains_its_constant_and_the_bound_is_sharp():
 def test_the_exact_ratio_is_the_definition():
     model = make(vocab_size=3, num_classes=2, key=3)
     tokens = np.array([0, 2, 1, 1, 0, 2])
-    best = 0.0
+
+    def read(tokens):
+        rows = embed(model, jnp.asarray(tokens, jnp.int32))
+        return jm.apply_logits(model, tokens)[2], rows
+
+    best, (output, rows) = 0.0, read(tokens)
     for i, s in itertools.product(range(N), range(3)):
         if i == 2 or s == tokens[i]:
             continue
         other = tokens.copy()
         other[i] = s
-        outputs, rows = zip(
-            *(
-                (
-                    jm.apply_logits(model, x)[2],
-                    embed(model, jnp.asarray(x, jnp.int32))[i],
-                )
-                for x in (tokens, other)
-            ),
-            strict=True,
-        )
-        change, distance = (np.linalg.norm(a - b) for a, b in (outputs, rows))
+        moved, there = read(other)
+        change, distance = map(np.linalg.norm, (moved - output, there[i] - rows[i]))
         best = max(best, change / distance)
-    estimate = estimate_lipschitz(
-        model,
-        N,
-        inputs=GivenInputs("given", (tokens,)),
-        query=2,
-        target="logits",
-        searches=["substitution"],
-    )
+    inputs = GivenInputs("given", (tokens,))
+    asked: Any = {"inputs": inputs, "searches": ["substitution"]}
+    estimate = estimate_lipschitz(model, N, query=2, target="logits", **asked)
     assert estimate.value == pytest.approx(best, rel=1e-9)
     assert estimate.value <= best * (1 + 1e-12)
     assert (estimate.query, estimate.input) == (2, 0)
@@ -141,12 +133,9 @@ def test_the_exact_ratio_is_the_definition():
 def test_a_token_that_may_not_be_substituted_stays():
     model = dataclasses.replace(make(vocab_size=3), substitutable=(0, 1))
     tokens = np.array([0, 2, 1, 2, 0, 2])
-    estimate = estimate_lipschitz(
-        model,
-        N,
-        inputs=GivenInputs("given", (tokens,)),
-        searches=["substitution", "local"],
-    )
+    given = GivenInputs("given", (tokens,))
+    searches = ["substitution", "local"]
+    estimate = estimate_lipschitz(model, N, inputs=given, searches=searches)
     free = ~np.isnan(estimate.position_norms)
     np.testing.assert_array_equal(free, [True, False, True, False, True, False])
     nothing = GivenInputs("given", (np.full(N, 2),))
