@@ -83,7 +83,6 @@ def average(slope: Real, groups: Sequence[tuple[Real, int]]) -> Real:
 
 
 _OWN = "‖y_i^(k) − y'_i^(k)‖ ≤ C^{2k} D"
-_OTHERS = "‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n"
 _STEP = real("1e-8")
 LENGTHS = (64, 256, 1024, 4096)
 DEPTHS = (1, 2, 3)
@@ -205,16 +204,13 @@ def _biased(a: int, length: int) -> Finding:
     def output(moved: Real) -> Real:
         return _attended(query, small * moved + a / small, query, rest, length)
 
-    return Finding(
-        "9",
-        _OTHERS,
+    model = (
         "L = 2, y^(0) = ε u, ε = 1e-12, layer 1 adds a bias A/ε that C_fact = 1 "
-        f"leaves out; A = {a}, n = {length}",
-        abs(output(1 - _STEP) - output(real(1))),
-        _others_claim(
-            _constants(1.0, 1.0, 2 * float(small)), length, small * _STEP, layer=2
-        ),
+        f"leaves out; A = {a}, n = {length}"
     )
+    moved = abs(output(1 - _STEP) - output(real(1)))
+    constants = _constants(1.0, 1.0, 2 * float(small))
+    return _off_i(model, moved, constants, length, small * _STEP, layer=2)
 
 
 def _shrinking(a: int, length: int) -> Finding:
@@ -225,13 +221,9 @@ def _shrinking(a: int, length: int) -> Finding:
 
     # `printed` refuses a growth below 1; its F would be 2 C_fact.
     constants = _constants(float(a), factor, 2 * factor)
-    return Finding(
-        "9",
-        _OTHERS,
-        f"L = 1, f_act = 0.01 b, C_fact = 0.01, F = 0.02; A = {a}, n = {length}",
-        abs(output(1 - _STEP) - output(real(1))),
-        _others_claim(constants, length, _STEP),
-    )
+    model = f"L = 1, f_act = 0.01 b, C_fact = 0.01, F = 0.02; A = {a}, n = {length}"
+    moved = abs(output(1 - _STEP) - output(real(1)))
+    return _off_i(model, moved, constants, length, _STEP)
 
 
 def _attended(slope: Real, own: Real, query: Real, rest: Real, length: int) -> Real:
@@ -239,10 +231,18 @@ def _attended(slope: Real, own: Real, query: Real, rest: Real, length: int) -> R
     return average(slope, [(own, 1), (query, 1), (rest, length - 2)])
 
 
-def _others_claim(
-    constants: PrintedConstants, length: int, distance: Real, layer: int = 1
-) -> Real:
-    return real(constants.others(layer, length, 1.0).value) * distance
+def _off_i(
+    model: str,
+    left: Real,
+    constants: PrintedConstants,
+    length: int,
+    distance: Real,
+    layer: int = 1,
+) -> Finding:
+    """Finding on the printed conclusion for j != i, of step 9."""
+    printed = "‖y_j^(k) − y'_j^(k)‖ ≤ H^k C^{2k} D/n"
+    right = real(constants.others(layer, length, 1.0).value) * distance
+    return Finding("9", printed, model, left, right)
 
 
 # Lemma 5 is not true of every row of masked attention.
@@ -254,16 +254,9 @@ def causal_mask_findings() -> tuple[Finding, ...]:
     """Findings on the lemma's bound at row 2 of a causal average, for growing n."""
     constants = _constants(0.0, 1.0, 1.0)
     model = "uniform causal averaging, i = 1, j = 2, D = 1, A = 0; n = "
-    return tuple(
-        Finding(
-            "lemma",
-            _OTHERS,
-            f"{model}{n}",
-            real(1) / 2,
-            _others_claim(constants, n, real(1)),
-        )
-        for n in LENGTHS
-    )
+    half, one = real(1) / 2, real(1)
+    found = (_off_i(f"{model}{n}", half, constants, n, one) for n in LENGTHS)
+    return tuple(dataclasses.replace(finding, step="lemma") for finding in found)
 
 
 # The conclusion for j != i with F the true norm bound: false for large A.
@@ -288,14 +281,12 @@ def _finding(a: int, log10_length: int, reading: str) -> Finding:
         for own in (real(1), 1 - distance)
     )
     constants = _constants(float(a), float(slope), _READINGS[reading])
-    return Finding(
-        "9",
-        _OTHERS,
+    model = (
         "y_i = y_j = 1, the others −1, logits A y_j y_w, f_act of slope "
-        f"1 + e^{{2A}}; A = {a}, n = 10^{log10_length}; {reading}",
-        _unclipped(slope * abs(after - before)),
-        _others_claim(constants, length, distance),
+        f"1 + e^{{2A}}; A = {a}, n = 10^{log10_length}; {reading}"
     )
+    moved = _unclipped(slope * abs(after - before))
+    return _off_i(model, moved, constants, length, distance)
 
 
 # Step 7: at j = i the change of an average is not o(1): the query itself moves.
@@ -305,15 +296,12 @@ def _finding(a: int, log10_length: int, reading: str) -> Finding:
 def own_position_findings() -> tuple[Finding, ...]:
     """Findings of step 7: the change of the average at i, for growing lengths."""
     model = "half of the other keys +1, half −1, logits y_i y_w, y_i = 0 → 1; n = "
+    moved = {
+        n: _balanced(real(1), 1, n) - _balanced(real(0), 0, n) for n in OWN_LENGTHS
+    }
     return tuple(
-        Finding(
-            "7",
-            "‖b_i − b'_i‖ = o(1)",
-            f"{model}{n}",
-            _balanced(real(1), 1, n) - _balanced(real(0), 0, n),
-            real(0),
-        )
-        for n in OWN_LENGTHS
+        Finding("7", "‖b_i − b'_i‖ = o(1)", f"{model}{n}", left, real(0))
+        for n, left in moved.items()
     )
 
 
