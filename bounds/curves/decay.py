@@ -43,8 +43,6 @@ def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
     """Fit value ≈ C n^(-a) by least squares on the mean logarithm at each length."""
     n = np.asarray(lengths, np.int64)
     value = np.asarray(values, np.float64)
-    if n.shape != value.shape or n.ndim != 1:
-        raise ValueError(f"{n.shape} lengths for {value.shape} values")
     if not np.all((value >= 0) & np.isfinite(value)):
         raise ValueError("values to fit are finite and not negative")
     kept = value > 0

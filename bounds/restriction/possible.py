@@ -72,13 +72,14 @@ class ScoredRows:
         score = score_enclosed(self.attention.scoring, self, head, queries)
         # Cells of score ± radius, as any order of operations computes them.
         width = self.attention.weighting.resolution(self.attention.query.dtype)
-        place, radius = score.value / width, score.radius / width
+        place = score.value / width
         # Division by a power of two rounds nothing.
         power = np.frexp(width)[0] == 0.5
-        if score.exact and power:
+        if self.exact and power:
             cell = np.rint(place)
             return cell, cell
         # The quotient, or the product with the reciprocal, here and in the model.
+        radius = score.radius / width
         off = inflated(radius + 4 * gamma_upper(2) * (np.abs(place) + radius), 8)
         return np.rint(place - off), np.rint(place + off)
 
@@ -109,7 +110,10 @@ def _(score: AdditiveScore, rows: ScoredRows, head: int, queries: Rows) -> Enclo
 @score_enclosed.register
 def _(score: DotProductScore, rows: ScoredRows, head: int, queries: Rows) -> Enclosed:
     del score
-    return score_block(rows.query[head, queries], rows.key[head])
+    query, key = rows.query[head, queries], rows.key[head]
+    if rows.exact:  # of all rows, and not counted again for some
+        return Enclosed.exactly(query.value @ key.value.T)
+    return score_block(query, key)
 
 
 def score_rows(layer: Layer, tables: Tables, length: int) -> ScoredRows:

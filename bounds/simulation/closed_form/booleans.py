@@ -29,9 +29,6 @@ from bounds.numbers.statements import (
 
 _WRONG = "the weight of the wrong parity"
 Preimages = Literal["all", "all_but_largest"]
-LOWER_THRESHOLD = 0.25
-UPPER_THRESHOLD = 0.75
-GATED_INPUT = 1.25  # up to here one gate makes 2x - 1/2 - 2g <= 0
 
 
 def amplifier_weight(score: float, visible: int) -> Bound:
@@ -181,9 +178,7 @@ def two_preimages(outputs: Sequence[float]) -> Preimages | None:
     return "all_but_largest" if min(counts[:-1], default=0) >= 2 else None
 
 
-def rounding_error(
-    error: float, low: float = LOWER_THRESHOLD, high: float = UPPER_THRESHOLD
-) -> Bound:
+def rounding_error(error: float, low: float = 0.25, high: float = 0.75) -> Bound:
     """Bound the distance of a rounded approximate Boolean from the Boolean.
 
     |R(x) - b| <= min(1, max(0, max(ε - t0, ε - (1 - t1))/(t1 - t0))) for |x - b| <= ε and
@@ -240,8 +235,9 @@ def gated_rounding_error(error: float, gates: int) -> Bound:
     closed = whole("gates", gates, 0)
     if not closed:
         return rounding_error(error)
-    # The input exceeds 1/4 + G by at most 3/4 + ε - G, at slope 2.
-    over = 2 * (interval(nonnegative("error", error)) + 1 - GATED_INPUT - (closed - 1))
+    # The input exceeds 1/4 + G by at most 3/4 + ε - G, at slope 2: up to 5/4 one gate
+    # makes 2x - 1/2 - 2g <= 0.
+    over = 2 * (interval(nonnegative("error", error)) + 0.75 - closed)
     return upper_bound(
         minimum(maximum(over, interval(0)), interval(1)),
         "|R(x; g)|",

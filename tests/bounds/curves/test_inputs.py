@@ -21,6 +21,9 @@ def random_model(vocab_size, **fields):
     return dataclasses.replace(small_model(vocab_size=vocab_size), **fields)
 
 
+PADDED = lambda: random_model(3, padding=jm.Padding(2), substitutable=(0, 1))
+
+
 def test_an_input_does_not_depend_on_how_many_are_drawn():
     few = sampled_inputs(random_model(2), "parity", 1, seed=3)
     many = sampled_inputs(random_model(2), "parity", 5, seed=3)
@@ -35,33 +38,26 @@ def test_seed_length_and_index_give_different_inputs():
     assert len({tuple(tokens) for tokens in drawn}) == 4
 
 
-def test_the_end_token_follows_where_the_model_has_one():
-    tokens = sampled_inputs(build_preset("parity"), "parity", 1, seed=0).draw(33, 0)
-    assert tokens.shape == (33,)
-    assert tokens[-1] == 2
-    assert set(tokens[:-1]) == {0, 1}
-
-
-def test_a_free_symbol_beyond_the_language_is_no_end_token():
-    tokens = sampled_inputs(random_model(3), "parity", 1, seed=0).draw(32, 0)
-    assert set(tokens) == {0, 1}
-
-
-def test_padding_is_no_end_token():
-    padded = random_model(3, padding=jm.Padding(2), substitutable=(0, 1))
-    for language in ("parity", "random"):
-        source = sampled_inputs(padded, language, 4, 0)
-        assert source.end is None
-        assert max(source.draw(6, k).max() for k in range(4)) == 1
-
-
-def test_random_strings_use_the_symbols_that_may_be_substituted():
-    model = random_model(5, substitutable=(0, 2, 4))
-    assert set(sampled_inputs(model, "random", 1, 0).draw(64, 0)) == {0, 2, 4}
-    ended = random_model(4, substitutable=(0, 1, 3))
-    tokens = sampled_inputs(ended, "random", 1, 0).draw(65, 0)
-    assert set(tokens[:-1]) == {0, 1, 3}
-    assert tokens[-1] == 2
+@pytest.mark.parametrize(
+    ("model", "language", "symbols", "end"),
+    [
+        (lambda: build_preset("parity"), "parity", {0, 1}, 2),
+        # A free symbol beyond the language is no end token, nor is the padding.
+        (lambda: random_model(3), "parity", {0, 1}, None),
+        (PADDED, "parity", {0, 1}, None),
+        (PADDED, "random", {0, 1}, None),
+        # Random strings use the symbols that may be substituted.
+        (lambda: random_model(5, substitutable=(0, 2, 4)), "random", {0, 2, 4}, None),
+        (lambda: random_model(4, substitutable=(0, 1, 3)), "random", {0, 1, 3}, 2),
+    ],
+)
+def test_strings_hold_the_symbols_and_the_end_token_of_the_model(
+    model, language, symbols, end
+):
+    tokens = sampled_inputs(model(), language, 1, seed=0).draw(65, 0)
+    assert tokens.shape == (65,)
+    assert set(tokens[: None if end is None else -1]) == symbols
+    assert end in (None, tokens[-1])
 
 
 def test_a_vocabulary_too_small_for_the_language_is_refused():

@@ -36,21 +36,23 @@ def places(rng, n):
     return np.abs(np.arange(n) - rng.integers(0, n, (ROWS, 1)))
 
 
-def linear_decay(rng):
-    n, slope = int(rng.integers(1, 60)), log_uniform(rng, 0.01, 10)
-    k = places(rng, n)
-    return distance(slope * k * (1 + extra(rng, k.shape)), 1.0), (
-        closed.linear_decay_distance(slope)
-    )
+def decay(power, lemma):
+    """Deficits that grow with a power of the distance."""
+
+    def draw(rng):
+        n, slope = int(rng.integers(1, 60)), log_uniform(rng, 0.01, 10)
+        k = places(rng, n)
+        return distance(slope * k**power * (1 + extra(rng, k.shape)), 1.0), lemma(slope)
+
+    return draw
 
 
 def one_sided(rng):
     n, slope = int(rng.integers(1, 60)), log_uniform(rng, 0.01, 10)
     tau = log_uniform(rng, 0.1, 10)
     k = np.broadcast_to(np.arange(n), (ROWS, n))
-    return distance(slope * k * (1 + extra(rng, k.shape)), tau), (
-        closed.one_sided_decay_distance(slope, tau)
-    )
+    truth = distance(slope * k * (1 + extra(rng, k.shape)), tau)
+    return truth, closed.one_sided_decay_distance(slope, tau)
 
 
 def multiples(rng):
@@ -61,17 +63,8 @@ def multiples(rng):
     for row in range(0, ROWS, 2):
         for side in (left[row], ~left[row] & (k[row] > 0)):
             k[row, side] = 1 + rng.permutation(int(side.sum()) + 3)[: side.sum()]
-    return distance(step * k * (1 + extra(rng, k.shape)), 1.0), (
-        closed.distinct_multiples_distance(step)
-    )
-
-
-def quadratic(rng):
-    n, curvature = int(rng.integers(1, 60)), log_uniform(rng, 0.01, 10)
-    k = places(rng, n)
-    return distance(curvature * k**2 * (1 + extra(rng, k.shape)), 1.0), (
-        closed.quadratic_decay_distance(curvature)
-    )
+    truth = distance(step * k * (1 + extra(rng, k.shape)), 1.0)
+    return truth, closed.distinct_multiples_distance(step)
 
 
 def tied(rng, n):
@@ -145,10 +138,10 @@ def perturbed(rng, tieless=False):
 
 LEMMAS = {
     "5'": (constant_gap, 0.98),
-    "6": (linear_decay, 0.98),
+    "6": (decay(1, closed.linear_decay_distance), 0.98),
     "6 one-sided": (one_sided, 0.98),
     "6'": (multiples, 0.98),
-    "6 quadratic": (quadratic, 0.98),
+    "6 quadratic": (decay(2, closed.quadratic_decay_distance), 0.98),
     "8a": (tie_break("reciprocal"), 0.9),
     "8b": (tie_break("rightmost"), 0.98),
     "8c": (tie_break("leftmost"), 0.98),
