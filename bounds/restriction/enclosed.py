@@ -181,17 +181,20 @@ def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
     width = key.value.shape[-1]
     score = query.value @ key.value.swapaxes(-1, -2)
     known_q, known_k = ((x.radius == 0).all(axis=-1) for x in (query, key))
-    counted_all = products_counted(query.value[known_q], key.value[known_k])
+    some = known_q.any() and known_k.any()
+    whole = some and products_counted(query.value[known_q], key.value[known_k])
     # Products of small multiples of powers of two: nothing is rounded, in any order of sums.
-    if counted_all and known_q.all() and known_k.all():
+    if whole and known_q.all() and known_k.all():
         return Enclosed.exactly(score)
     # Cauchy's inequality on magnitudes: no second product of matrices.
     q, q_off, q_all = (x[..., :, None] for x in row_norms(query))
     _, k_off, k_all = (x[..., None, :] for x in row_norms(key))
-    radius = q_off * k_all + q * k_off + 2 * gamma_upper(width + 1) * q_all * k_all
+    radius = q * k_off + (q_off + 2 * gamma_upper(width + 1) * q_all) * k_all
     radius = inflated(radius, 12) + 4 * (width + 1) * SMALLEST
-    exact = known_q[..., :, None] & known_k[..., None, :] & counted_all
-    return Enclosed(score, np.where(exact, 0.0, radius))
+    if whole:
+        exact = known_q[..., :, None] & known_k[..., None, :]
+        radius = np.where(exact, 0.0, radius)
+    return Enclosed(score, radius)
 
 
 def divided(rows: Enclosed, scale: Floats, error: float = 0.0) -> Enclosed:
