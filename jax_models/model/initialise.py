@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import jax
@@ -322,18 +322,32 @@ class _Draw:
     scale: float
     dtype: Any
 
-    def gaussian(
-        self, key: PRNGKeyArray, *shape: int, fan_in: int
-    ) -> Float[Array, "..."]:
-        return gaussian_numbers(key, shape, self.dtype, self.scale / fan_in**0.5)
-
     def bias(self, key: PRNGKeyArray, *shape: int) -> Float[Array, "..."]:
         return gaussian_numbers(key, shape, self.dtype, 0.1 * self.scale)
 
+    def tensors(
+        self,
+        kind: type,
+        keys: Iterator[PRNGKeyArray],
+        sizes: Mapping[str, int],
+        names: Iterable[str],
+    ) -> dict[str, Any]:
+        """Array fields `names` of a class, drawn by the next keys, axes of `sizes`."""
+        found = {}
+        for name, key in zip(names, keys, strict=False):
+            axes, _ = array_fields(kind)[name]
+            shape = tuple(sizes[axis] for axis in axes.split())
+            fan_in = 1 if name == "score_vector" else shape[-1]
+            is_bias = name in ("b1", "b2") or name.endswith("bias")
+            deviation = 0.1 * self.scale if is_bias else self.scale / fan_in**0.5
+            found[name] = gaussian_numbers(key, shape, self.dtype, deviation)
+        return found
+
     def dense(self, kind: Any, keys: Any, width: int) -> Any:
         """Returns kind(weight, bias), an affine map from d_model to `width` coordinates."""
-        weight = self.gaussian(keys[0], width, self.d_model, fan_in=self.d_model)
-        return kind(weight, self.bias(keys[1], width))
+        sizes = {"read": self.d_model, "out": width}
+        sizes |= {"width": self.d_model, "classes": width}
+        return kind(**self.tensors(kind, iter(keys), sizes, ("weight", "bias")))
 
     def norm(
         self, key: PRNGKeyArray, name: str | None = None, size: int | None = None
@@ -348,30 +362,19 @@ class _Draw:
         self, keys: Any, num_heads: int, score: str, layer_key: PRNGKeyArray
     ) -> dict[str, Any]:
         """Weights of an attention sublayer by the names of `Attention`'s fields."""
-        parts, d_model, width = self.parts, self.d_model, self.d_model // num_heads
-        groups = parts.key_value_heads or num_heads
-        own = {"query": num_heads, "key": groups, "value": groups}
-        found: dict[str, Any] = {
-            name: self.gaussian(next(keys), count, width, d_model, fan_in=d_model)
-            for name, count in own.items()
-        }
-        # Output, biases and vector take their keys even where they are dropped below: the
-        # other weights are those of the architecture that has them.
-        output = self.gaussian(next(keys), d_model, d_model, fan_in=d_model)
-        biases = {
-            f"{name}_bias": self.bias(next(keys), count, width)
-            for name, count in own.items()
-        }
-        biases["output_bias"] = self.bias(next(keys), d_model)
-        vector = next(keys)
-        concat = parts.combine == "concat"
-        if parts.biases:
-            found |= biases
-        if concat or not parts.biases:
-            found["output_bias"] = None
-        found["output"] = None if concat else output
-        if SCORES[score].takes_vector:
-            found["score_vector"] = self.gaussian(vector, num_heads, width, fan_in=1)
+        parts, width = self.parts, self.d_model // num_heads
+        sizes = {"heads": num_heads, "key_heads": parts.key_value_heads or num_heads}
+        sizes |= dict.fromkeys(("width", "concatenated"), self.d_model)
+        sizes |= dict.fromkeys(("d_k", "d_v"), width)
+        # All take their keys even where they are dropped below: the other weights are those
+        # of the architecture that has them.
+        found = self.tensors(Attention, keys, sizes, array_fields(Attention))
+        if not parts.biases:
+            found |= {name: None for name in found if name.endswith("bias")}
+        if parts.combine == "concat":
+            found |= {"output": None, "output_bias": None}
+        if not SCORES[score].takes_vector:
+            found["score_vector"] = None
         if parts.query_key_norm is not None:
             of_heads = _split(jax.random.fold_in(layer_key, 1))
             for name, key in zip(("query_norm", "key_norm"), of_heads, strict=True):
@@ -385,33 +388,22 @@ class _Draw:
         """Feed-forward block, and the two norms of a layer."""
         parts, d_model = self.parts, self.d_model
         read = d_model * (1 + (parts.combine == "concat"))
-        block = FeedForward(
-            self.gaussian(next(keys), d_ff, read, fan_in=read),
-            self.bias(next(keys), d_ff),
-            self.gaussian(next(keys), d_model, d_ff, fan_in=d_ff),
-            self.bias(next(keys), d_model),
-            parts.activation,
-        )
+        sizes = {"d_ff": d_ff, "read": read, "width": d_model}
+        found = self.tensors(FeedForward, keys, sizes, ("w1", "b1", "w2", "b2"))
         norms = [self.norm(next(keys)), self.norm(next(keys))]
         if parts.gated:
-            gate, gate_bias = _split(next(keys))
-            block = dataclasses.replace(
-                block,
-                gate=self.gaussian(gate, d_ff, read, fan_in=read),
-                gate_bias=self.bias(gate_bias, d_ff),
-            )
-        return block, norms
+            own = iter(_split(next(keys)))
+            found |= self.tensors(FeedForward, own, sizes, ("gate", "gate_bias"))
+        return FeedForward(**found, activation=parts.activation), norms
 
     def entry(self, key: PRNGKeyArray) -> Entry:
         """Norm and projection between the embedding and the first layer."""
-        parts, d_model = self.parts, self.d_model
-        norm, weight, bias = _split(key, 3)
-        width = parts.d_embedding
-        return Entry(
-            self.norm(norm, size=width) if parts.entry_norm else None,
-            self.gaussian(weight, d_model, width, fan_in=width) if width else None,
-            self.bias(bias, d_model) if width and parts.biases else None,
-        )
+        parts, width = self.parts, self.parts.d_embedding
+        norm, *others = _split(key, 3)
+        sizes = {"width": self.d_model, "d_embedding": width or self.d_model}
+        names = ("projection", "projection_bias")[: 1 + parts.biases] if width else ()
+        found = self.tensors(Entry, iter(others), sizes, names)
+        return Entry(self.norm(norm, size=width) if parts.entry_norm else None, **found)
 
     def head(
         self, key: PRNGKeyArray, bias_key: PRNGKeyArray, vocab_size: int
