@@ -31,6 +31,7 @@ from jax_models.format.pieces import (
     encode_rotary,
     encode_temperature,
     norm_word,
+    read_fields,
 )
 from jax_models.model.entry import Padding, TokenDropout
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS, Layer
@@ -103,26 +104,14 @@ def _list(kind: type) -> Callable[[str, Any], tuple[Any, ...]]:
     return read
 
 
-def _fields(
-    kind: type, /, **names: str
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Reader and encoder of a part whose entry has a key for each attribute in `names`."""
+def _decode_dropout(where: str, entry: Any) -> TokenDropout:
+    expect_keys(where, entry, ["mask", "share"])
+    return TokenDropout(entry.get("mask"), entry.get("share"))
 
-    def read(where: str, entry: Any) -> Any:
-        expect_keys(where, entry, list(names.values()))
-        # The class refuses None for what has no default, and names it.
-        defaults = {x.name: x.default for x in dataclasses.fields(kind)}
-        given = {
-            name: entry.get(key)
-            for name, key in names.items()
-            if key in entry or defaults[name] is dataclasses.MISSING
-        }
-        return kind(**given)
 
-    def encode(part: Any) -> dict[str, Any]:
-        return {key: getattr(part, name) for name, key in names.items()}
-
-    return read, encode
+def _decode_accept(where: str, entry: Any) -> Accept:
+    expect_keys(where, entry, ["class", "threshold"])
+    return Accept(entry.get("class"), entry.get("threshold"))
 
 
 # Keys that a file has once for all layers; a model has them in each layer.
@@ -164,9 +153,6 @@ ONCE = {
         check_distance, "attention.distance_bias", None, NEW, encode_distance
     ),
 }
-_DROPOUT = _fields(TokenDropout, mask="mask", share="share")
-_POOLING = _fields(Pooling, kind="kind", normalised="normalised")
-_ACCEPT = _fields(Accept, class_="class", threshold="threshold")
 # Keys of a model.
 TOP = {
     "vocabulary": Key(_list(str), "vocabulary", encode=list),
@@ -175,10 +161,24 @@ TOP = {
     "head": Key(check_head, "readout", None, NEW, encode_head),
     "head_row": Key(_word(("first", "last")), "head_row", None, NEW),
     "position": Key(decode_position, "position", encode=encode_position),
-    "token_dropout": Key(_DROPOUT[0], "token_dropout", None, NEW, _DROPOUT[1]),
-    "pooling": Key(_POOLING[0], "pooling", None, NEW, _POOLING[1]),
+    "token_dropout": Key(
+        _decode_dropout,
+        "token_dropout",
+        old=NEW,
+        encode=lambda part: {"mask": part.mask, "share": part.share},
+    ),
+    "pooling": Key(
+        lambda where, entry: Pooling(**read_fields(where, entry, Pooling)),
+        "pooling",
+        old=NEW,
+        encode=dataclasses.asdict,
+    ),
     "padding": Key(lambda where, entry: Padding(entry), "padding.symbol", None, NEW),
-    "accept": Key(_ACCEPT[0], "accept", None, None, _ACCEPT[1]),
+    "accept": Key(
+        _decode_accept,
+        "accept",
+        encode=lambda part: {"class": part.class_, "threshold": part.threshold},
+    ),
 }
 LAYER = SHARED | OWN | ONCE
 VERSION_1 = {"same_as": NEW} | {

@@ -103,17 +103,7 @@ def load(path: str | os.PathLike[str]) -> Transformer:
         OSError: if the file cannot be read.
     """
     path = expect_file("model file", path)
-    with open(path, "rb"):
-        pass  # safetensors would call a file without permission a missing one
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-    except (safetensors.SafetensorError, TypeError, AttributeError) as error:
-        advice = error if path.suffix != ".gguf" else f"GGUF is not read; {CONVERT}"
-        raise InputError(
-            f"{str(path)!r} is not a complete safetensors file: {advice}"
-        ) from error
+    tensors, metadata = read_safetensors(path)
     if "config" not in metadata:
         raise InputError(f"{str(path)!r} has no 'config' in its safetensors metadata")
     try:
@@ -124,3 +114,18 @@ def load(path: str | os.PathLike[str]) -> Transformer:
         return build_model(config, tensors)
     except InputError as error:
         raise InputError(f"{str(path)!r}: {error}") from error
+
+
+def read_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Returns the arrays of a safetensors file by name, and its metadata."""
+    with open(path, "rb"):
+        pass  # safetensors would call a file without permission a missing one
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            return {name: file.get_tensor(name) for name in file.keys()}, metadata
+    except (safetensors.SafetensorError, TypeError, AttributeError) as error:
+        advice = error if path.suffix != ".gguf" else f"GGUF is not read; {CONVERT}"
+        raise InputError(
+            f"{str(path)!r} is not a complete safetensors file: {advice}"
+        ) from error

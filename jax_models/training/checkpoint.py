@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors
 import safetensors.numpy
 
 from jax_models.arguments import has_file
 from jax_models.atomic import write_atomically
 from jax_models.errors import InputError
+from jax_models.format.file import read_safetensors
 
 MOST_SHOWN = 40  # characters of a value
 FORMAT = "attention-bounds training/1"
@@ -91,14 +91,11 @@ def read_standing(
     path = Path(path)
     if not has_file("checkpoint", path):
         return None
-    with open(path, "rb"):
-        pass  # safetensors would call a file without permission a missing one
     try:
-        with safetensors.safe_open(path, framework="np") as file:
-            about = json.loads((file.metadata() or {})["about"])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}
+        arrays, metadata = read_safetensors(path)
+        about = json.loads(metadata["about"])
         found, step = about["configuration"], about["step"]
-    except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise InputError(
             f"{path} is no readable checkpoint of a training run ({error}); delete it, "
             "or name another file"

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from jax_models.arguments import (
     choose_name,
@@ -26,6 +24,7 @@ from jax_models.arguments import (
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.build import build_model
 from jax_models.format.config import FORMATS
+from jax_models.format.file import read_safetensors
 from jax_models.format.pretrained.families import (
     ARCHITECTURES,
     FAMILIES,
@@ -369,12 +368,7 @@ def compare_outputs(
 ) -> dict[str, float]:
     """Largest differences of rows and logits from stored ones, by name; at most `ALLOWED`."""
     path = expect_file("--check", path)
-    try:
-        stored = safetensors.numpy.load_file(path)
-    except (safetensors.SafetensorError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{str(path)!r} is not a complete safetensors file: {error}"
-        ) from error
+    stored, _ = read_safetensors(path)
     tokens = stored.get("tokens")
     outputs: dict[str, Any] = {"rows": apply, "logits": apply_logits}
     expected = {k: stored[k] for k in outputs if k in stored}
