@@ -10,7 +10,9 @@ import pytest
 import jax_models as jm
 from benchmarks import reference
 from jax_models.format.build import build_model
+from jax_models.model.entry import TokenDropout
 from jax_models.model.initialise import HEADS
+from jax_models.model.position import PairTable
 from jax_models.model.pytree import in_bytes
 from jax_models.model.rows import ACTIVATIONS, Affine, Product, RmsNorm
 from jax_models.run.evaluate import linear_readout
@@ -21,8 +23,30 @@ from tests.bounds.test_every_word import PIECES as WORDS
 from tests.bounds.test_every_word import build
 from tests.written import written
 
+SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
+
+
+@functools.cache
+def draw(head="masked_lm", **options):
+    shape = {**SHAPE, "num_classes": 5, "dtype": "float64", "layer_norm": "pre"}
+    return small_model(**{**shape, **options}, head=head)
+
+
+def with_parts(**parts):
+    return dataclasses.replace(draw("linear", layer_norm="none"), **parts)
+
+
 MODELS = {name: functools.partial(model_of, name) for name in PIECES}
 MODELS |= {name: functools.partial(build, case) for name, case in WORDS.items()}
+PARTS = {
+    "pooling": {"pooling": jm.Pooling("last", True)},
+    "padding": {"padding": jm.Padding(2), "substitutable": (0, 1)},
+    "special": {"special": (2,), "substitutable": (0, 1)},
+    "head row": {"head_row": "first"},
+    "token dropout": {"token_dropout": TokenDropout(2, 0.12)},
+    "pairs": {"position": PairTable(jnp.ones((5, 4)), jnp.ones(4), 2)},
+}
+MODELS |= {name: functools.partial(with_parts, **PARTS[name]) for name in PARTS}
 models = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
 
@@ -92,6 +116,7 @@ BAD = [
     ),
     *(("head", said, {"head": x}) for said, x in BAD_HEAD.items()),
     *(("repeated", said, {"layers": x}) for said, x in BAD_REPEATS.items()),
+    ("head", "pooling.kind = 'max'", {"pooling": {"kind": "max"}}),
 ]
 
 
@@ -141,15 +166,6 @@ def test_an_odd_number_of_buckets_has_no_two_sides():
     tensors = tensors | {name: tensors[name][:, :7]}
     with refused("has 7 buckets; expected an even number"):
         build_model(config, tensors)
-
-
-SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
-
-
-@functools.cache
-def draw(head="masked_lm", **options):
-    shape = {**SHAPE, "num_classes": 5, "dtype": "float64", "layer_norm": "pre"}
-    return small_model(**{**shape, **options}, head=head)
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -9,12 +9,10 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.influence import LogProbabilitySum
-from jax_models.format.config import FORMATS, decode_config
 from jax_models.model.entry import TokenDropout
 from jax_models.model.position import PowerTerm
 from tests.architecture import small_model
 from tests.bounds.influence.expect import refused
-from tests.written import written
 
 PAD, OTHERS = 3, (0, 1, 2)
 SHAPE = {"num_heads": 2, "d_model": 8, "d_ff": 12, "vocab_size": 4, "dtype": "float64"}
@@ -141,15 +139,6 @@ def test_the_supremum_puts_no_padding_at_the_query():
     model = padded({"position": None})
     found = bounds.supremum(model, 4)
     assert PAD not in np.asarray(found.tokens)
-
-
-def test_a_file_says_it(tmp_path):
-    model, path = padded(), tmp_path / "model.safetensors"
-    jm.save(model, path)
-    assert jm.load(path).padding == jm.Padding(PAD)
-    config, tensors = written(model)
-    with refused("does not have"):
-        decode_config(config | {"format": FORMATS[0]}, tensors)
 
 
 def warmed():

@@ -9,7 +9,6 @@ import pytest
 
 import bounds
 import jax_models as jm
-from jax_models.format.config import FORMATS, decode_config
 from jax_models.format.pretrained.families.albert import group_of
 from jax_models.model.pytree import in_bytes
 from tests.bounds.influence.expect import refused
@@ -225,13 +224,10 @@ def write(tmp_path):
         (None, None, None),
     ],
 )
-def test_the_pooling_is_the_folders(write, kinds, mode, expected, tmp_path):
+def test_the_pooling_is_the_folders(write, kinds, mode, expected):
     listed = None if kinds is None else modules(*kinds)
     model = jm.from_pretrained(write(listed, *([mode] if mode else [])))
     assert model.pooling == expected
-    path = tmp_path / "model.safetensors"
-    jm.save(model, path)
-    assert jm.load(path).pooling == expected
 
 
 def test_influences_on_it_are_those_of_the_pooled_rows(write):
@@ -279,12 +275,3 @@ def test_a_pooling_of_rows_of_another_width_is_refused(write, width):
     said = f"is {width!r}, and the model's rows have 16"
     line = refusal(lambda: jm.from_pretrained(folder))
     assert_says(line, "word_embedding_dimension in ", said)
-
-
-def test_version_1_does_not_have_it():
-    config = {"layers": [], "pooling": {"kind": "mean"}, "format": FORMATS[0]}
-    with refused("does not have"):
-        decode_config(config)
-    assert decode_config(config | {"format": FORMATS[1]})["pooling"] == jm.Pooling()
-    with refused(r"pooling.kind = 'max'"):
-        decode_config(config | {"format": FORMATS[1], "pooling": {"kind": "max"}})

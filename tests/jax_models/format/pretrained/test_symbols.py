@@ -15,7 +15,6 @@ import jax_models as jm
 from bounds.curves.inputs import GivenInputs
 from jax_models.format.build import build_model, name_tensors
 from jax_models.format.config import encode_config
-from jax_models.model.position import PairTable
 from tests.bounds.influence.expect import encloses, refused
 from tests.jax_models.format.pretrained.folders import (
     FIXTURES,
@@ -83,9 +82,6 @@ def test_symbols_are_substituted_that_the_vocabulary_names(name, tmp_path, monke
     assert len(said) == 1
     assert model.substitutable == tuple(substitutable)
     assert model.special == special
-    jm.save(model, tmp_path / "file")
-    again = jm.load(tmp_path / "file")
-    assert (again.substitutable, again.special) == (model.substitutable, model.special)
 
 
 def test_the_tokenizer_may_stand_elsewhere(tmp_path):
@@ -274,15 +270,6 @@ def test_a_text_alone_is_of_the_first_type(model, tmp_path):
     plain = jm.from_pretrained(copied("bert", tmp_path), dtype="float64")
     tokens = np.r_[pair_of("bert")["tokens"][:-1] % 15 + 3, SEPARATOR]
     np.testing.assert_array_equal(jm.apply(model, tokens), jm.apply(plain, tokens))
-
-
-def test_the_separator_is_kept_in_files(model, tmp_path):
-    jm.save(model, tmp_path / "model.safetensors")
-    again = jm.load(tmp_path / "model.safetensors")
-    tokens = pair_of("bert")["tokens"]
-    assert isinstance(again.position, PairTable)
-    assert again.position.separator == SEPARATOR
-    np.testing.assert_array_equal(jm.apply(again, tokens), jm.apply(model, tokens))
 
 
 @pytest.mark.parametrize(
