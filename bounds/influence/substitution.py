@@ -158,8 +158,10 @@ def list_substitutions(
     keep = np.isin(tokens[at], changed) & np.isin(to, more) & (tokens[at] != to)
     if not include_query:
         keep &= at != query
-    kept = (np.broadcast_to(x.astype(np.int32), keep.shape)[keep] for x in (at, to))
-    return Substitutions(*kept, n, vocab_size)
+    position, symbol = (
+        np.broadcast_to(x.astype(np.int32), keep.shape)[keep] for x in (at, to)
+    )
+    return Substitutions(position, symbol, n, vocab_size)
 
 
 def _as_array(symbols: Any) -> np.ndarray:
