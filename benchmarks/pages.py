@@ -31,7 +31,8 @@ from benchmarks.script import (
     rows_of,
     run_program,
 )
-from bounds.store.output import save_figure, write_bytes
+from bounds.figures.files import save_figure
+from bounds.store.output import write_bytes
 from jax_models import InputError
 
 VALUE = re.compile(

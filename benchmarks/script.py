@@ -23,7 +23,8 @@ from benchmarks.device import device_name
 from benchmarks.page import replace_table
 from bounds.cli.main import one_line
 from bounds.cli.shared.platforms import request_platform, require_platform
-from bounds.store.output import canonical_json, plain, save_figure, write_bytes
+from bounds.figures.files import save_figure
+from bounds.store.output import canonical_json, plain, write_bytes
 from bounds.store.provenance import provenance
 from bounds.store.results import ResultStore, cell_key
 from bounds.version import __version__

@@ -26,8 +26,9 @@ from benchmarks.page import replace_table, table_text
 from benchmarks.script import find_or_measure
 from bounds.curves.decay import describe_trend, fit_decay, show_interval
 from bounds.entropy import measure_entropy
+from bounds.figures.files import save_figure
 from bounds.figures.primitives import LOOKS
-from bounds.store.output import save_figure, sha256
+from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from jax_models.constructions.rnn import ElmanNetwork, init_elman
 from jax_models.languages import get_source

@@ -248,7 +248,7 @@ def plot_curves(
         OSError: The file cannot be written.
     """
     from bounds.figures.curve import curve_figure
-    from bounds.store.output import save_as_named
+    from bounds.figures.files import save_as_named
 
     series = [
         Series(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bounds.curves.series import reduced
-from bounds.store.output import STYLE
+from bounds.figures.files import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""Writing result files and figures: whole or not at all, and JSON without NaN."""
+"""Writing result files: whole or not at all, and JSON without NaN."""
 
 import csv
 import hashlib
@@ -10,13 +10,15 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from jax_models.arguments import expect_file
 from jax_models.atomic import write_atomically
 from jax_models.errors import InputError
+
+FORMATS = ("png", "pdf", "svg")  # of figures
 
 
 def require_package(name: str, purpose: str) -> Any:
@@ -114,42 +116,3 @@ def _cell(value: Any) -> Any:
         case list() | dict():
             return canonical_json(value)
     return value
-
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-FORMATS = ("png", "pdf", "svg")
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "legend.fontsize": 8,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.fonttype": "none",
-}
-
-
-def save_figure(
-    figure: "Figure", stem: str | os.PathLike[str], formats: Sequence[str]
-) -> list[Path]:
-    """Writes a figure atomically to `stem` with each suffix; returns the files."""
-    from matplotlib import rc_context
-
-    paths = []
-    for suffix in formats:
-        image = io.BytesIO()
-        with rc_context(STYLE):
-            figure.savefig(image, format=suffix, dpi=300, bbox_inches="tight")
-        paths.append(Path(f"{os.fspath(stem)}.{suffix}"))
-        write_bytes(paths[-1], image.getvalue())
-    return paths
-
-
-def save_as_named(figure: "Figure", path: str | os.PathLike[str]) -> None:
-    """Writes a figure in the format of the path's suffix; an `InputError` if unknown."""
-    stem, suffix = os.path.splitext(os.fspath(path))
-    if suffix[1:] not in FORMATS:
-        raise InputError(f"{os.fspath(path)}: figures are {', '.join(FORMATS)} files")
-    save_figure(figure, stem, [suffix[1:]])

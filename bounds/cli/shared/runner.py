@@ -23,6 +23,7 @@ from bounds.batch.specification import typed
 from bounds.cli.shared import groups
 from bounds.cli.shared.progress import Progress
 from bounds.cli.start import STORE_NAME
+from bounds.figures.files import save_figure
 from bounds.store import output as files
 from bounds.store import sweep
 from bounds.store.file import explained, lock
@@ -323,7 +324,7 @@ def _export(options: Any, found: Exports, told: Mapping[str, Any]) -> None:
                 formats = [x for x in options.figure_format if x in files.FORMATS]
                 stem = Path(staged, STEMS.get(command) or command)
                 try:
-                    drawn = files.save_figure(found.figure(), stem, formats)
+                    drawn = save_figure(found.figure(), stem, formats)
                     names += [path.name for path in drawn]
                 except InputError as error:  # the other files stand
                     refused = error

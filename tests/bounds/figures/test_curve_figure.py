@@ -6,8 +6,8 @@ from matplotlib.colors import to_rgba
 
 from bounds.curves.series import Decades, Gap, Series
 from bounds.figures.curve import BEND, curve_figure
+from bounds.figures.files import save_figure
 from bounds.figures.primitives import LOOKS, MAX_SERIES
-from bounds.store.output import save_figure
 
 N = np.repeat([16, 32, 64], 2)
 FALLING = Series("falling", N, 1.0 / N)

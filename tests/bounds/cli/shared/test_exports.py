@@ -119,7 +119,7 @@ def test_a_file_without_a_record_beside_it_is_the_users(run, tmp_path, command, 
 
 
 @pytest.mark.parametrize(
-    "name", ["cli.shared.runner.record_head", "store.output.save_figure"]
+    "name", ["cli.shared.runner.record_head", "cli.shared.runner.save_figure"]
 )
 def test_a_run_killed_between_its_exports_is_told_from_another(run, monkeypatch, name):
     def killed(*_):
