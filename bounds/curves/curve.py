@@ -14,7 +14,7 @@ from bounds.curves.columns import CURVE_BOUNDS, HALF_WEIGHT, bound_columns, show
 from bounds.curves.decay import DecayFit, fit_decay, show_exponent
 from bounds.curves.inputs import InputSource, check_lengths, draw_inputs, open_inputs
 from bounds.curves.measurement import ROW, Question, Subject, influence_value
-from bounds.curves.series import Decades, Gap, Series
+from bounds.curves.series import Decades, Gap, RowPerLength, Series
 from bounds.influence.choice import METHOD_NAMES
 from bounds.influence.substitution import choose_query
 from bounds.influence.targets.base import PlainTarget
@@ -23,7 +23,7 @@ from bounds.numbers.notation import legend_label
 from bounds.store.output import sha256
 from bounds.store.results import MemoryResults, ResultStore
 from bounds.store.sweep import finish_cells
-from bounds.store.table import RowPerLength, Table
+from bounds.store.table import Table
 from jax_models.arguments import (
     MAX_LENGTH,
     choose_name,

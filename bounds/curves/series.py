@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from bounds.influence.targets.base import PlainTarget
+from bounds.store.table import Rows, Table
+
 # Share of a value within which another at the same length would lie on its mark.
 ALIKE = 0.03
 
@@ -110,3 +113,27 @@ def points(
     pairs = [(row[x], row[name]) for row in rows if row.get(name) is not None]
     across, up = np.array(pairs, float).reshape(-1, 2).T
     return across, up
+
+
+@dataclasses.dataclass(frozen=True)
+class RowPerLength(Rows):
+    """A curve: a quantity against length, read by its table of one row per n.
+
+    Attributes:
+        label: The model's weighting, with the temperature if it is not 1, as in
+            "softmax@inverse_log:1".
+        target: Output whose change is measured: "activation" or "logits".
+        measurements: Rows of measured values, one or several for each n.
+    """
+
+    label: str
+    target: PlainTarget
+    measurements: Table
+
+    @property
+    def table(self) -> Table:
+        """The rows, one per n."""
+        return self.measurements
+
+    def _rows(self) -> tuple[Mapping[str, Any], ...]:
+        return self.table.rows

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bounds.influence.targets.base import PlainTarget
 from bounds.store import output
 
-__all__ = ["RowPerLength", "Table"]
+__all__ = ["Table"]
 
 
 SHOWN = 8  # columns that a table names where it is shown
@@ -153,30 +152,6 @@ def _of_one_kind(values: list[Any]) -> list[Any]:
     if len(kinds) <= 1 and not kinds & {list, dict}:
         return values
     return [None if value is None else output.canonical_json(value) for value in values]
-
-
-@dataclasses.dataclass(frozen=True)
-class RowPerLength(Rows):
-    """A curve: a quantity against length, read by its table of one row per n.
-
-    Attributes:
-        label: The model's weighting, with the temperature if it is not 1, as in
-            "softmax@inverse_log:1".
-        target: Output whose change is measured: "activation" or "logits".
-        measurements: Rows of measured values, one or several for each n.
-    """
-
-    label: str
-    target: PlainTarget
-    measurements: Table
-
-    @property
-    def table(self) -> Table:
-        """The rows, one per n."""
-        return self.measurements
-
-    def _rows(self) -> tuple[Mapping[str, Any], ...]:
-        return self.table.rows
 
 
 # What the column of a swept flag is called before its name: a result may have the same.

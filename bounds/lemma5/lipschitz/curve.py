@@ -29,7 +29,7 @@ from bounds.curves.decay import (
 )
 from bounds.curves.inputs import InputSource, check_lengths, open_inputs
 from bounds.curves.measurement import weighting_label
-from bounds.curves.series import Decades, Series, points
+from bounds.curves.series import Decades, RowPerLength, Series, points
 from bounds.influence.targets.base import PlainTarget
 from bounds.lemma5.certificate import certify_influence
 from bounds.lemma5.constants import ClosedForms, closed_form_bounds
@@ -41,7 +41,7 @@ from bounds.lemma5.lipschitz.searches import (
     estimate_lipschitz,
 )
 from bounds.numbers.notation import WIDTH, column_table, ruled
-from bounds.store.table import RowPerLength, Table
+from bounds.store.table import Table
 from jax_models import InputError, Transformer
 from jax_models.arguments import show
 from jax_models.model.reweight import at_length
