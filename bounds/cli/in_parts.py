@@ -29,8 +29,7 @@ from bounds.curves.measurement import Subject, tokens_sha256
 from bounds.influence import parts
 from bounds.influence.build import TableOptions
 from bounds.influence.method import Rounding
-from bounds.influence.part_records import Record, error_columns, join_arrays
-from bounds.influence.parts import Parts
+from bounds.influence.parts import Parts, Record, error_columns, join_arrays
 from bounds.influence.report import InputWords
 from bounds.influence.rounding import runs_of
 from bounds.influence.targets.base import Target

@@ -5,11 +5,19 @@ scans have a fixed size; those of influences take some seconds each, by the seco
 the part before, and no value or key depends on their size. A screen encloses influences
 between bounds and evaluates some exactly; a proposal computes all in a cheap float type
 first. Both have one part.
+
+A record has arrays over a part's substitutions, or over its rows of a scan's table:
+values, and moves, the farthest that values get in runs with moved inputs. A screen or a
+proposal adds lower and upper ends, and where these enclose. Of signed entries of a
+target, which a map mixes, it has the table of each run instead.
 """
 
+import base64
 import dataclasses
 import functools
-from collections.abc import Sequence
+import math
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,17 +41,14 @@ from bounds.influence.methods.incremental import is_sparse
 from bounds.influence.methods.lumped import Lumped
 from bounds.influence.methods.proposed import Proposed
 from bounds.influence.moved import magnitude_of
-from bounds.influence.part_records import (
-    Record,
-    error_columns,
-    join_arrays,
-    read_error,
-    read_found,
-    record_arrays,
-    record_found,
-)
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import judge_ties
+from bounds.influence.result import (
+    Enclosures,
+    Found,
+    Level,
+    MeasuredError,
+    judge_ties,
+)
 from bounds.influence.rounding import choose_rounding, runs_of
 from bounds.influence.screening.ladder import Screened
 from bounds.influence.table.layout import Layout
@@ -72,6 +77,9 @@ SPARSE_PART = 64
 PART, BLOCKS = 256, 2
 # Bytes of the table of such a part, at most, unless one position alone has more.
 PART_BYTES = 2**26
+ENDS = ("lower", "upper", "enclosed")
+ERROR = "measured_error"
+Record = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -367,3 +375,73 @@ def make_map(
 ) -> Float[np.ndarray, "positions rows"]:
     """Map of a whole table."""
     return layout.reduction.make(layout, lambda: layout.pieces(layout.in_order(table)))
+
+
+def record_found(found: Found) -> dict[str, Any]:
+    """Record of values, or of enclosures."""
+    record = record_arrays([found.values, found.moves], found.magnitude)
+    if not isinstance(found, Enclosures):
+        return record
+    record["arrays"] += [pack(getattr(found, name)) for name in ENDS]
+    return record | {
+        "left": found.left,
+        "levels": list(map(dataclasses.asdict, found.levels)),
+        **error_columns(found.error),
+    }
+
+
+def record_arrays(arrays: Sequence[np.ndarray], magnitude: float) -> dict[str, Any]:
+    """Record of arrays of one shape."""
+    texts = list(map(pack, arrays))
+    return {"shape": arrays[0].shape, "arrays": texts, "magnitude": magnitude}
+
+
+def join_arrays(records: Sequence[Record]) -> list[np.ndarray]:
+    """Arrays of all parts, from their records in order."""
+    read = ([unpack(x, *one["shape"]) for x in one["arrays"]] for one in records)
+    return [np.concatenate(x) for x in zip(*read, strict=True)]
+
+
+def read_found(arrays: Sequence[np.ndarray], records: Sequence[Record]) -> Found:
+    """Values of joined arrays, or the enclosures of a screen, which has one record."""
+    values, moves, *ends = arrays
+    again = sum(one["again"] for one in records)
+    computed = values, moves, max(one["magnitude"] for one in records), None
+    if not ends:
+        return Found(*computed, again=again)
+    lower, upper, enclosed = ends
+    (one,) = records
+    left = np.asarray(one["left"], np.int64)
+    levels = tuple(Level(**level) for level in one["levels"])
+    ends = lower, upper, enclosed.astype(bool)
+    return Enclosures(*computed, *ends, left, levels, read_error(one))
+
+
+def read_error(found: Record) -> MeasuredError | None:
+    """Measured error in a record; None without one."""
+    if ERROR not in found:
+        return None
+    # JSON lacks infinity, which stands in the store as null.
+    error: Any = {x: math.inf if y is None else y for x, y in found[ERROR].items()}
+    return MeasuredError(**error)
+
+
+def error_columns(error: MeasuredError | None) -> dict[str, Any]:
+    """Column of a measured error, by name; {} if the error is None."""
+    return {} if error is None else {ERROR: dataclasses.asdict(error)}
+
+
+def pack(array: np.ndarray) -> str:
+    """Text of a float64 array: its bytes, compressed, in base64."""
+    content = np.ascontiguousarray(array, "<f8").tobytes()
+    return base64.b64encode(zlib.compress(content, 1)).decode()
+
+
+def unpack(text: str, *shape: int) -> np.ndarray:
+    """Array of a shape from the text that `pack` made; `ValueError` for other text."""
+    size = 8 * math.prod(shape)
+    try:  # limited to the array's size, since a damaged text may expand to any size
+        content = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    return np.frombuffer(content, "<f8").reshape(shape)

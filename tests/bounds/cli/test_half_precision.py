@@ -9,7 +9,7 @@ import pytest
 import jax_models as jm
 from bounds import Incremental, compute_influence, scan
 from bounds.influence import parts
-from bounds.influence.part_records import error_columns, read_error
+from bounds.influence.parts import error_columns, read_error
 from bounds.influence.result import MeasuredError
 from bounds.store.results import MemoryResults
 from bounds.store.sweep import Cell, obtain
