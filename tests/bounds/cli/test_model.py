@@ -31,15 +31,19 @@ def test_a_random_model_is_the_one_of_the_python_interface(run, make_model):
     assert OUT.read_bytes() == jm.model_bytes(model)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_construction_is_written_as_it_is_built(run, name):
-    assert run("model", f"--preset={name}").code == 0
-    assert OUT.read_bytes() == jm.model_bytes(build_preset(name, dtype="float64"))
+# Flags of constructions, and the parameters that they give.
+BUILT = {f"--preset={name}": {} for name in PRESETS} | {
+    "--preset=parity --c=2.5": {"c": 2.5},
+    "--preset=hard_parity --num_layers=3": {"num_layers": 3},
+    "--preset=hard_parity --num_heads=2": {"num_heads": 2},
+}
 
 
-def test_a_parameter_of_a_construction_is_passed_on(run):
-    run("model", "--preset=parity", "--c=2.5")
-    model = build_preset("parity", c=2.5, dtype="float64")
+@pytest.mark.parametrize("flags", BUILT)
+def test_a_construction_is_written_as_it_is_built(run, flags):
+    assert run("model", *flags.split()).code == 0
+    name = flags.split()[0].removeprefix("--preset=")
+    model = build_preset(name, dtype="float64", **BUILT[flags])
     assert OUT.read_bytes() == jm.model_bytes(model)
 
 
@@ -68,9 +72,3 @@ def test_a_truncated_file_is_one_line_that_names_it(run, model_file):
     path = model_file("short.safetensors")
     path.write_bytes(path.read_bytes()[:-9])
     run("model", f"--model={path}").assert_refused("short.safetensors")
-
-
-def test_a_construction_takes_its_own_numbers_of_layers_and_heads(run):
-    run("model", "--preset=hard_parity", "--num_layers=3", "--num_heads=2")
-    model = build_preset("hard_parity", num_layers=3, num_heads=2, dtype="float64")
-    assert OUT.read_bytes() == jm.model_bytes(model)
