@@ -1,6 +1,6 @@
 """Linear forms: sums of multiples of coordinates, of counts, or of powers of a length."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from typing import Any, Self
 
 CONSTANT = -1  # key of the constant
@@ -31,6 +31,13 @@ class LinearForm(Mapping[Any, Any]):
 
     def __len__(self) -> int:
         return len(self._factors)
+
+    def items(self) -> ItemsView[Any, Any]:
+        """All factors with what they multiply."""
+        return self._factors.items()
+
+    def __eq__(self, other: object) -> bool:
+        return self._factors == getattr(other, "_factors", other)
 
     def __hash__(self) -> int:
         return hash(frozenset(self._factors.items()))

@@ -4,7 +4,7 @@ The weights depend on the program and its alphabet alone; the length enters by t
 encoding. In real arithmetic the best score is 1 or more above the next, at every length.
 Floats compute a compiled program exactly up to `longest_exact_length`: integers are exact
 below 2^p, p the bits of a float, and the means of Booleans enter one kind of score, which
-floats miss by less than a quarter of its gap up to a length that `_mean_limit` gives.
+floats miss by less than a quarter of its gap up to a certain length.
 
 Source: docs/rasp.md, sections 6 and 7.
 """
@@ -79,7 +79,8 @@ def _is_exact(plan: ProgramPlan, bits: int, length: int) -> bool:
 
     most = 2**bits
     heads = [head for layer in plan.layers for head in layer.heads]
-    if any(head.uniform for head in heads) and length**2 > _mean_limit(bits):
+    # A score from a mean errs by less than 1/4 while 40 u n^2 < 1/4: docs/rasp.md, section 7.
+    if any(head.uniform for head in heads) and length**2 > most / (4 * 40):
         return False
     key_width = max((len(head.key) for head in heads), default=1)
     # The roundings that the engine counts in a score: `Attention.__post_init__`.
@@ -105,14 +106,6 @@ def _is_exact(plan: ProgramPlan, bits: int, length: int) -> bool:
             return False
     last = (*sizes.values(), *written.values(), *map(size, plan.result.forms))
     return max(last) <= most
-
-
-def _mean_limit(bits: int) -> float:
-    """Returns the n^2 up to which a score from a mean errs by less than 1/4: 40 u n^2 < 1/4.
-
-    Source: docs/rasp.md, section 7.
-    """
-    return 2**bits / (4 * 40)
 
 
 def compile_program(
