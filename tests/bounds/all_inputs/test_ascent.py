@@ -44,8 +44,7 @@ def test_what_it_returns_is_attained_and_an_estimate():
 
 
 def test_a_restart_depends_on_the_seed_and_itself_alone():
-    asked = {"query": -1, "target": "activation", "query_symbols": None}
-    inputs = list_inputs(masked(), N, include_query=False, **asked)
+    inputs = list_inputs(masked(), N, -1, "activation")
     few, many = (AscentPlan(inputs, 5, restarts, 3) for restarts in (2, 8))
     for block in (1, 0):
         one, two = few.run(block), many.run(block)
@@ -79,16 +78,15 @@ def test_mixtures_are_distributions_on_which_the_substitution_counts_more(weight
     model = masked(weighting=weighting)
     tokens, free = jnp.array([0, 1, 1, 0, 1, 0, 1], jnp.int32), np.ones(N, bool)
     free[[2, N - 1]] = False
-    arguments = (
-        model,
-        tokens,
+    # Symbols, free positions, then position and symbol of the substitution.
+    given = (
         jnp.arange(2, dtype=jnp.int32),
         jnp.asarray(free),
-        jnp.asarray(2, jnp.int32),
-        jnp.asarray(0, jnp.int32),
+        jnp.int32(2),
+        jnp.int32(0),
     )
-    how = {"query": N - 1, "target": "activation"}
-    mixture = np.asarray(ascend_mixture(*arguments, **how, steps=ascent.STEPS))
+    how = {"query": N - 1, "target": "activation", "steps": ascent.STEPS}
+    mixture = np.asarray(ascend_mixture(model, tokens, *given, **how))
     np.testing.assert_allclose(mixture.sum(axis=1), 1, rtol=1e-12)
     assert (mixture >= 0).all()
 

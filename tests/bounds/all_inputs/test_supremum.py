@@ -22,12 +22,7 @@ from tests.long_inputs import long_inputs
 
 PERIODIC = Coordinates((ResidueTerm(0, 2, (0,)), ResidueTerm(3, 2, (1,))))
 BINARY = {"vocab_size": 2, "position": None}
-ASKED = {
-    "query": -1,
-    "target": "activation",
-    "query_symbols": None,
-    "include_query": False,
-}
+ASKED = (-1, "activation")  # query and target
 
 
 def weighted(model, *names, tie_resolution=None):
@@ -124,10 +119,10 @@ def test_an_end_token_stands_at_the_query_and_nowhere_else():
 def test_no_row_without_a_name_stands_at_the_query():
     model = build({"vocab_size": 5})
     checkpoint = dataclasses.replace(model, substitutable=(1, 2), special=(4,))
-    found = list_inputs(checkpoint, 4, **ASKED)
+    found = list_inputs(checkpoint, 4, *ASKED)
     assert (found.symbols.tolist(), found.query_symbols.tolist()) == ([1, 2], [1, 2, 4])
     ended = dataclasses.replace(checkpoint, special=None)
-    assert list_inputs(ended, 4, **ASKED).query_symbols.tolist() == [0, 3, 4]
+    assert list_inputs(ended, 4, *ASKED).query_symbols.tolist() == [0, 3, 4]
 
 
 def test_what_cannot_change_has_the_supremum_zero():
@@ -198,7 +193,7 @@ def test_beyond_the_budget_it_is_an_estimate_and_says_so():
 
 def test_the_search_over_classes_goes_to_any_length():
     model = build({"position": None, "num_layers": 1})
-    inputs = list_inputs(model, 10_000, **ASKED)
+    inputs = list_inputs(model, 10_000, *ASKED)
     plan = AscentPlan(lump(inputs), seed=0, rounds=1)
     found = plan.run(1)
     assert found.tokens.shape == (10_000,)

@@ -57,6 +57,10 @@ def _softmax(scores):
     return raised / raised.sum(axis=1, keepdims=True)
 
 
+def _dot(queries, keys):
+    return np.einsum("re,rme->rm", queries, keys)
+
+
 def _mean(weights, values):
     return (weights[..., None] * values).sum(axis=1)
 
@@ -68,30 +72,26 @@ def _norm(x):
 @pytest.fixture(scope="module")
 def found(rows):
     """What the heads do beyond the base derivative, in numbers, and the lemma's input."""
-    r = rows
-    apart = np.arange(COLUMNS) != REPLACED
-    scores = r["bias"] + np.einsum("re,rme->rm", r["query"], r["keys"])
+    r, apart = rows, np.arange(COLUMNS) != REPLACED
+    scores = r["bias"] + _dot(r["query"], r["keys"])
     weights = _softmax(scores)
     mean_key, output = _mean(weights, r["keys"]), _mean(weights, r["values"])
-    keys, values = r["keys"].copy(), r["values"].copy()
+    keys, values, bias = r["keys"].copy(), r["values"].copy(), r["bias"].copy()
     keys[:, REPLACED], values[:, REPLACED] = r["new_key"], r["new_value"]
-    bias = r["bias"].copy()
     bias[:, REPLACED] += r["new_bias"]
-    replaced_scores = bias + np.einsum("re,rme->rm", r["query"], keys)
+    replaced_scores = bias + _dot(r["query"], keys)
     replaced = _softmax(replaced_scores)
     reference = _mean(replaced, values)
-    key_change = np.where(apart[:, None], r["key_change"], r["column_key"][:, None])
-    value_change = np.where(
-        apart[:, None], r["value_change"], r["column_value"][:, None]
+    key_change, value_change = (
+        np.where(apart[:, None], r[f"{name}_change"], r[f"column_{name}"][:, None])
+        for name in ("key", "value")
     )
     dq = r["query_change"] + r["query_unknown"]
-    now = r["query"] + dq
-    final = replaced_scores + np.einsum("re,rme->rm", dq, keys)
-    final = final + np.einsum("re,rme->rm", now, key_change)
+    final = replaced_scores + _dot(dq, keys) + _dot(r["query"] + dq, key_change)
     moved = _mean(_softmax(final), values + value_change)
-    score = np.einsum("re,rme->rm", r["query"], key_change)
-    by_query = np.einsum("re,rme->rm", dq, r["keys"] - mean_key[:, None])
+    score = _dot(r["query"], key_change)
     away = r["values"] - output[:, None]
+    by_query = _dot(dq, r["keys"] - mean_key[:, None])
     linear = _mean(weights, value_change) + _mean(weights * (score + by_query), away)
     known = weights * r["known"] * apart
     rest = (weights * apart).sum(axis=1)
@@ -99,7 +99,7 @@ def found(rows):
 
     def known_derivative(others, weight, keys, values, output):
         """By what is known, around the base or the base with its column replaced."""
-        turned = np.einsum("re,rme->rm", r["query_change"], keys - mean_key[:, None])
+        turned = _dot(r["query_change"], keys - mean_key[:, None])
         by_columns = known * score + np.where(apart, weights * turned, 0)
         found = _mean(known, value_change)
         found = found + _mean(by_columns, values - output[:, None])
