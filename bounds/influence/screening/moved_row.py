@@ -316,15 +316,16 @@ def carry_row(
 
     sources = jnp.stack([by_row(x) for x in (unknown, *source)])
     found = move_row_map(layer, base.map, by_row(change), by_row(heads), sources)
-    # A row that is far from its base moves by its own slopes, and by the base's.
+    # A row that is far from its base moves by its own slopes, and by the base's. Where one of
+    # two bounds is no number, as infinity times 0, the other holds.
     beyond = reach_row(layer, base_map, (change, heads), (unknown, bounds.moves))
-    beyond = jnp.minimum(found.unknown.ravel(), beyond)
+    beyond = jnp.fmin(found.unknown.ravel(), beyond)
     weight = base.head_weight.T
     apart = base.map.out_weight * beyond + base.map.row_weight * unknown
     return CarriedRow(
         jnp.moveaxis(found.known, -1, 1).reshape(change.shape),
         beyond,
-        jnp.minimum(
+        jnp.fmin(
             found.defect.ravel() + (weight * turned).sum(axis=0),
             apart + (weight * linear).sum(axis=0),
         ),
