@@ -218,12 +218,7 @@ def _screen_rows(
     """Known change; upper bounds on the rest, on reads above and error; field's estimate."""
     layer, base = middle.layer, tile.base
     attention, statistics = layer.attention, base.statistics
-    queries, summary = jax.tree.map(
-        lambda x: x.swapaxes(0, 1), (statistics.query, base.summary)
-    )
-    replaced, column = replace_column(
-        attention, summary, queries, tile.at, statistics, columns
-    )
+    replaced, column = replace_column(attention, base, tile.at, columns)
     # To first order the row's own query moves its head by Cov dq.
     moved_query = jnp.einsum(
         "hed,jdi->jhei", attention.query, tile.inputs, precision=HIGHEST
@@ -235,7 +230,7 @@ def _screen_rows(
     query_unknown = base.query_norm.T[..., None] * tile.inputs_unknown
     query_change = jnp.sqrt((moved_query**2).sum(axis=2)).swapaxes(0, 1)
     row = MovedRow(
-        query=jnp.sqrt((queries**2).sum(axis=-1))[..., None],
+        query=jnp.sqrt((statistics.query**2).sum(axis=-1)).T[..., None],
         query_change=query_change + query_unknown,
         query_unknown=query_unknown,
         spread=statistics.spread.T[..., None],

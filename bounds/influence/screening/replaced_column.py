@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.influence.screening.defect import norm_defect
-from bounds.influence.screening.layer_base import RowStatistics
+from bounds.influence.screening.layer_base import BaseRows, RowStatistics
 from bounds.influence.screening.row_map import carry_columns
 from bounds.influence.screening.softmax_defect import ReplacedColumn
 from bounds.readings import norm_before
@@ -29,7 +29,6 @@ from jax_models.weighting import Column
 from jax_models.weighting.base import same_position
 from jax_models.weighting.softmax_summary import (
     ReplacedWeights,
-    SoftmaxSummary,
     replace_by,
     replaced_weights,
 )
@@ -155,15 +154,13 @@ class Replaced:
 
 
 def replace_column(
-    attention: Attention,
-    summary: SoftmaxSummary,
-    queries: Float[Array, "heads rows d_k"],
-    at: Int[Array, "rows"],
-    statistics: RowStatistics,
-    columns: Columns,
+    attention: Attention, base: BaseRows, at: Int[Array, "rows"], columns: Columns
 ) -> tuple[Replaced, ReplacedColumn]:
     """Effect of the replacement on rows `at`, and its sizes for the softmax lemma."""
-    position = columns.position
+    statistics, position = base.statistics, columns.position
+    queries, summary = jax.tree.map(
+        lambda x: x.swapaxes(0, 1), (statistics.query, base.summary)
+    )
 
     def scores(
         keys: Float[Array, "heads substitutions d_k"],

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from bounds.influence.propagation.first_layer import prepare_layer
-from bounds.influence.screening.layer_base import QueryRows, tile_weights, weigh_rows
+from bounds.influence.screening.layer_base import (
+    QueryRows,
+    make_screened_layer,
+    tile_weights,
+)
 from bounds.influence.screening.replaced_column import (
     MovedColumns,
     replace_column,
@@ -18,25 +22,32 @@ from tests.bounds.lemma5.certificate.one_layer import D, N, draw_layer
 EVERY = jnp.arange(N, dtype=jnp.int32)
 
 
+def screened(mask, drawn):
+    """A layer's attention, and its base with cotangents of zero."""
+    layer = draw_layer({"mask": mask, "score": "dot_product"})
+    rows, none = jnp.asarray(drawn(size=(N, D))), jnp.zeros((N, 1, D))
+    prepared = jax.jit(prepare_layer)(layer, rows, EVERY)
+    return layer.attention, make_screened_layer(layer, prepared, EVERY, none)[0]
+
+
 @pytest.mark.parametrize("mask", ["none", "future"])
 def test_the_known_turning_is_the_reference_s_derivative_less_the_base_s(mask):
-    layer = draw_layer({"mask": mask, "score": "dot_product"})
-    attention, position = layer.attention, jnp.asarray([2, 4], jnp.int32)
     drawn = np.random.default_rng(0).normal
-    rows = jnp.asarray(drawn(size=(N, D)))
-    prepared = jax.jit(prepare_layer)(layer, rows, EVERY)
-    statistics = jax.jit(weigh_rows)(attention, prepared, EVERY)
-    store = prepared.store
+    attention, base = screened(mask, drawn)
+    position = jnp.asarray([2, 4], jnp.int32)
+    statistics, prepared, store = (
+        base.by_row.statistics,
+        base.prepared,
+        base.prepared.store,
+    )
     h, e = store.keys.shape[0], store.keys.shape[2]
     v, i = store.values.shape[2], position.size
     key, value = drawn(size=(h, N, e, i)), drawn(size=(h, N, v, i))
     dq = drawn(size=(N, h, e, i))
     none = jnp.zeros((h, N, i))
     moved = MovedColumns(jnp.asarray(key), jnp.asarray(value), none, none)
-    centres = (store.keys.mean(axis=1), store.values.mean(axis=1))
-    columns = take_columns(prepared, moved, centres, position)
-    at_rows = (prepared.summary, prepared.queries, EVERY, statistics)
-    replaced, _ = jax.jit(replace_column)(attention, *at_rows, columns)
+    columns = take_columns(prepared, moved, base.centres, position)
+    replaced, _ = jax.jit(replace_column)(attention, base.by_row, EVERY, columns)
 
     # Written out: all is [h, j, m, i], of rows j and columns m.
     every = QueryRows(EVERY, prepared.queries, prepared.summary.lse)
@@ -87,20 +98,15 @@ def test_the_known_turning_is_the_reference_s_derivative_less_the_base_s(mask):
 
 def test_a_key_that_moves_to_the_centre_is_still_off_a_row_s_mean_key():
     """A term that larger ones hide, where nothing else is left."""
-    layer, position = draw_layer({"score": "dot_product"}), jnp.asarray([2], jnp.int32)
-    rows = jnp.asarray(np.random.default_rng(0).normal(size=(N, D)))
-    prepared = jax.jit(prepare_layer)(layer, rows, EVERY)
-    statistics = jax.jit(weigh_rows)(layer.attention, prepared, EVERY)
-    store = prepared.store
-    centres = (store.keys.mean(axis=1), store.values.mean(axis=1))
-    key = (centres[0][:, None] - store.keys)[..., None]
-    none = jnp.zeros(key.shape[:2])[..., None]
+    attention, base = screened("none", np.random.default_rng(0).normal)
+    store, centre = base.prepared.store, base.centres[0][:, None]
+    key, position = (centre - store.keys)[..., None], jnp.asarray([2], jnp.int32)
+    none = jnp.zeros((*key.shape[:2], 1))
     moved = MovedColumns(key, jnp.zeros_like(store.values)[..., None], none, none)
-    columns = take_columns(prepared, moved, centres, position)
-    at_rows = (prepared.summary, prepared.queries, EVERY, statistics)
-    _, found = jax.jit(replace_column)(layer.attention, *at_rows, columns)
-    mean = np.asarray(statistics.mean_key).swapaxes(0, 1)
-    exact = np.linalg.norm(np.asarray(centres[0])[:, None] - mean, axis=-1)
+    columns = take_columns(base.prepared, moved, base.centres, position)
+    _, found = jax.jit(replace_column)(attention, base.by_row, EVERY, columns)
+    mean = np.asarray(base.by_row.statistics.mean_key).swapaxes(0, 1)
+    exact = np.linalg.norm(np.asarray(centre) - mean, axis=-1)
     bound = np.broadcast_to(found.new_key, (*exact.shape, 1))[..., 0]
     assert exact.max() > 0.01
     assert (exact <= bound * (1 + 1e-9)).all()
