@@ -175,13 +175,14 @@ def without_base_radii(monkeypatch):
     """Planted: the base pass is taken to be exact."""
     prepare = base_pass.prepare_pass
 
+    def exact(held):
+        none = jax.tree.map(jnp.zeros_like, held.radius)
+        return dataclasses.replace(held, radius=none)
+
     def planted(request):
         found = prepare(request)
-        held = tuple(
-            dataclasses.replace(x, radius=jax.tree.map(jnp.zeros_like, x.radius))
-            for x in found.held
-        )
-        return dataclasses.replace(found, held=held)
+        held, replaced = map(exact, found.held), exact(found.replaced)
+        return dataclasses.replace(found, held=tuple(held), replaced=replaced)
 
     monkeypatch.setattr(certify, "prepare_pass", planted)
 
