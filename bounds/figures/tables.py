@@ -64,10 +64,8 @@ MARKS = (
 )
 STAR: Mapping[str, Any] = {"marker": "*", "ms": 11, "mec": "white", "zorder": 4}
 BAR: Mapping[str, Any] = {"marker": "|", "ms": 16, "mew": 2, "zorder": 3}
-SENSITIVITY, POSITIONS = (
-    "average sensitivity (positions)",
-    "positions n that are replaced",
-)
+SENSITIVITY = "average sensitivity (positions)"
+POSITIONS = "positions n that are replaced"
 # Powers of n that guides follow: of PARITY, and of one layer and one head at most.
 GUIDES = {"n": 1.0, "√n": 0.5}
 # Letters of a label beyond which labels stand below one another.

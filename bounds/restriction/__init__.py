@@ -8,7 +8,8 @@ and the model alone; `sensitivity` says of which languages a restriction leaves 
 answer open.
 """
 
-from bounds.restriction.checker import Verification, check_certificate, read_certificate
+from bounds.restriction.checker import Verification, check_certificate
+from bounds.restriction.checking.claim import read_certificate
 from bounds.restriction.counterexample import find_counterexample
 from bounds.restriction.restriction import Restriction, find_restriction
 from bounds.restriction.sensitivity import (

@@ -22,7 +22,6 @@ from bounds.restriction.checking.claim import (
     TIES,
     Claim,
     decode_claim,
-    read_certificate,
 )
 from bounds.restriction.checking.enclosure import Enclosure, layer_norm
 from bounds.restriction.checking.layer import check_layer
@@ -34,7 +33,6 @@ from jax_models.model.rows import LayerNorm
 from jax_models.model.transformer import read_logits
 
 Membership = Callable[[Int[np.ndarray, "tokens"]], bool]
-__all__ = ["Verification", "check_certificate", "read_certificate"]
 
 
 def check_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:

@@ -37,9 +37,12 @@ def test_every_value_of_a_curve_is_drawn():
     assert "0" in [text.get_text() for text in axes.texts]
 
 
-def test_a_figure_without_zeros_has_no_floor():
-    figure = curve_figure([FALLING], "influence")
-    assert "0" not in [text.get_text() for text in figure.axes[0].texts]
+def test_a_figure_without_zeros_has_no_floor_and_axes_with_units():
+    (axes,) = curve_figure([FALLING], "influence (nats)").axes
+    assert "0" not in [text.get_text() for text in axes.texts]
+    assert axes.get_xlabel() == "length n (tokens)"
+    assert axes.get_ylabel() == "influence (nats)"
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
 def test_a_figure_of_zeros_alone_can_be_drawn(tmp_path):
@@ -59,13 +62,6 @@ def test_series_differ_in_every_feature(feature):
         _, (points, line) = drawn(axes.figure, look["marker"])
         assert points.get_linestyle() == "None"
         assert line.get_color() == look["color"]
-
-
-def test_axes_are_named_with_their_units():
-    (axes,) = curve_figure([FALLING], "influence (nats)").axes
-    assert axes.get_xlabel() == "length n (tokens)"
-    assert axes.get_ylabel() == "influence (nats)"
-    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
 def test_near_bounds_stand_beside_the_values_and_far_ones_are_named():

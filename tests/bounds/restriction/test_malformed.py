@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.restriction.checker import check_certificate, read_certificate
+from bounds.restriction import check_certificate, read_certificate
 from tests.bounds.restriction.drawn_models import integer_model, real_model
 from tests.bounds.restriction.enumerated import certified, changed
 
