@@ -16,7 +16,7 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -42,14 +42,14 @@ def show(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} ... {text[-15:]}"
 
 
-def choose_name(what: str, name: Any, allowed: Sequence[str]) -> str:
+def choose_name(what: str, name: Any, allowed: Collection[str]) -> str:
     """Returns `name`, or raises `InputError` if it is not one of `allowed`."""
     if not isinstance(name, str) or name not in allowed:
         raise InputError(f"{what} = {show(name)}; expected one of {', '.join(allowed)}")
     return name
 
 
-def choose_names(what: str, names: Any, allowed: Sequence[str]) -> list[str]:
+def choose_names(what: str, names: Any, allowed: Collection[str]) -> list[str]:
     """Returns `names` as a list; raises `InputError` if one of them is not in `allowed`."""
     some = expect_sequence(what, names, f"some of {', '.join(allowed)}, in a list")
     return [choose_name(what, name, allowed) for name in some]

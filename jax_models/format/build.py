@@ -50,10 +50,12 @@ class _Reader:
         sizes: dict[str, int],
     ) -> Array:
         """Required tensor as a JAX array, checked for shape and finite numbers."""
-        shape = [sizes.get(axis, axis) for axis in axes.split()]
-        expected = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+        names = axes.split()
+        shape = [sizes.get(axis, axis) for axis in names]
         if name not in self.left:
-            raise InputError(f"tensor {name!r} is missing; expected shape {expected}")
+            raise InputError(
+                f"tensor {name!r} is missing; expected shape {_show(shape)}"
+            )
         # What is left in the end belongs to no part of the config, and is refused.
         found = self.left.pop(name)
         fits = found.ndim == len(shape) and all(
@@ -62,14 +64,14 @@ class _Reader:
         )
         if not fits:
             raise InputError(
-                f"tensor {name!r} has shape {found.shape}; expected {expected}"
+                f"tensor {name!r} has shape {found.shape}; expected {_show(shape)}"
             )
         if (at := not_finite_at(np.asarray(found))) is not None:
             raise InputError(
                 f"tensor {name!r} has the non-finite value {found[at]} at {at}; every "
                 "parameter must be finite"
             )
-        sizes |= dict(zip(axes.split(), found.shape, strict=True))
+        sizes.update(zip(names, found.shape, strict=True))
         return jnp.asarray(found)
 
     def take_part(
@@ -89,6 +91,10 @@ class _Reader:
             for field, (axes, optional) in array_fields(kind).items()
             if needed.get(field, True)
         }
+
+
+def _show(shape: list[int | str]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 def _norm(reader: _Reader, name: str, width: int, entry: dict[str, Any]) -> Norm:

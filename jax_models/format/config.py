@@ -6,7 +6,7 @@ entry wins over the same key at the top level, where values that all layers shar
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -62,8 +62,8 @@ class Key:
 NEW = (None,)  # `Key.old` of a key that version 1 does not have
 
 
-def _word(names: Iterable[str]) -> Callable[[str, Any], str]:
-    return lambda where, entry: choose_name(where, entry, tuple(names))
+def _word(names: Collection[str]) -> Callable[[str, Any], str]:
+    return lambda where, entry: choose_name(where, entry, names)
 
 
 def _count(where: str, entry: Any) -> int:

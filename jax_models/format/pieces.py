@@ -5,7 +5,7 @@ as `kind` where there are several.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from jax import Array
@@ -64,10 +64,10 @@ DISTANCES: dict[str, type[DistanceBias]] = {
 }
 
 
-def _kind(where: str, entry: Any, kinds: Iterable[str]) -> str:
+def _kind(where: str, entry: Any, kinds: Collection[str]) -> str:
     """The `kind` of a config entry, or the entry itself if it is a word; in `kinds`."""
     named = entry.get("kind") if isinstance(entry, dict) else entry
-    return choose_name(f"{where}.kind", named, tuple(kinds))
+    return choose_name(f"{where}.kind", named, kinds)
 
 
 def _word(kinds: Mapping[str, type], part: Any) -> str:
@@ -210,7 +210,7 @@ def check_head(where: str, entry: Any) -> list[Any]:
         place = f"{where}[{at}]"
         if isinstance(one, dict):
             expect_keys(place, one, ["norm", "epsilon"])
-            choose_name(f"{place}.norm", one.get("norm"), tuple(NORMS))
+            choose_name(f"{place}.norm", one.get("norm"), NORMS)
             expect_number(f"{place}.epsilon", one.get("epsilon"), 0)
             continue
         choose_name(place, one, (LINEAR, EMBEDDING, *ACTIVATIONS))

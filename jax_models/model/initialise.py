@@ -108,10 +108,10 @@ class Architecture:
         bias = "an Alibi or DistanceBuckets, or None"
         expect_kind("distance_bias", self.distance_bias, DistanceBias | None, bias)
         expect_kind("rotary", self.rotary, Rotary | None, "a Rotary, or None")
-        choose_name("norm", self.norm, tuple(NORMS))
+        choose_name("norm", self.norm, NORMS)
         if self.query_key_norm is not None:
-            choose_name("query_key_norm", self.query_key_norm, tuple(NORMS))
-        choose_name("activation", self.activation, tuple(ACTIVATIONS))
+            choose_name("query_key_norm", self.query_key_norm, NORMS)
+        choose_name("activation", self.activation, ACTIVATIONS)
         choose_name("combine", self.combine, COMBINATIONS)
         choose_name("head", self.head, HEADS)
         if self.head == "classifier" and self.num_classes is None:
@@ -211,7 +211,7 @@ def random_transformer(
             "divisor, so that every head has width d_model / num_heads"
         )
     choose_name("mask", mask, MASKS)
-    choose_name("score", score, tuple(SCORES))
+    choose_name("score", score, SCORES)
     choose_name("layer_norm", layer_norm, NORM_PLACEMENTS)
     names = _weighting_names(weighting, num_layers)
     if not any(WEIGHTINGS[name].hard for name in names):
@@ -268,7 +268,7 @@ def random_transformer(
 def _weighting_names(weighting: Any, num_layers: int) -> list[str]:
     """Names of all layers' weightings, from one name or one per layer."""
     every = [weighting] * num_layers if isinstance(weighting, str) else weighting
-    names = choose_names("weighting", every, tuple(WEIGHTINGS))
+    names = choose_names("weighting", every, WEIGHTINGS)
     if len(names) != num_layers:
         raise InputError(f"{len(names)} weightings for num_layers = {num_layers}")
     return names

@@ -102,11 +102,11 @@ class Shares:
         return self.own_rows(per_row) * self.devices // self.together
 
 
-def share_out(length: int, devices: int, max_tile: int = MAX_KEY_TILE) -> Shares:
+def share_out(length: int, devices: int) -> Shares:
     """Partition of `length` tokens over `devices`; the last shares may be padded."""
     # If D divides `TILES_TOGETHER`, tiles and the order of merges are independent of D.
     together = math.lcm(TILES_TOGETHER, devices)
-    tiles = together * math.ceil(length / (together * max_tile))
+    tiles = together * math.ceil(length / (together * MAX_KEY_TILE))
     return Shares(length, devices, math.ceil(length / tiles), tiles // devices)
 
 

@@ -37,7 +37,7 @@ def make_weighting(name: str, tie_resolution: float | None = None) -> Weighting:
     Raises:
         InputError: for an unknown name, a width for softmax, or one that is not positive.
     """
-    kind: Any = WEIGHTINGS[choose_name("weighting", name, tuple(WEIGHTINGS))]
+    kind: Any = WEIGHTINGS[choose_name("weighting", name, WEIGHTINGS)]
     if kind.hard:
         return kind(tie_resolution=tie_resolution)
     refuse_unread("tie_resolution", tie_resolution, None, f"{name} has no score cells")

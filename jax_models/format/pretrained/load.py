@@ -179,7 +179,7 @@ def _family(source: Folder) -> Family:
         raise InputError(
             f"{where} is {name!r}, which has attention sinks; no model here has them"
         )
-    family = FAMILIES[choose_name(where, name, tuple(FAMILIES))]
+    family = FAMILIES[choose_name(where, name, FAMILIES)]
     check_scalings(source)
     expect_default(
         source, "add_cross_attention", [False], "there is no second sequence"

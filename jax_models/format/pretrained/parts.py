@@ -282,7 +282,7 @@ class Parts:
 def read_activation(folder: Source, key: str, default: str | None = None) -> str:
     """Returns the format's word for an activation of the configuration."""
     where, found = folder.where(folder.name(key)), folder.get(key, default)
-    return ACTIVATIONS[choose_name(where, found, tuple(ACTIVATIONS))]
+    return ACTIVATIONS[choose_name(where, found, ACTIVATIONS)]
 
 
 def read_layer_types(
@@ -290,7 +290,7 @@ def read_layer_types(
 ) -> list[str]:
     """Returns `layer_types` of the configuration, or `default`; all must be `known`."""
     where, types = folder.where("layer_types"), folder.get("layer_types", default)
-    choose_names(where, types, tuple(known))
+    choose_names(where, types, known)
     if len(types) != len(default):
         raise InputError(f"{where} lists {len(types)} layers; expected {len(default)}")
     return list(types)
