@@ -7,7 +7,8 @@ which docs/model-format.md defines and `build_model` checks.
 
 import abc
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -16,6 +17,9 @@ import numpy as np
 
 from jax_models.arguments import choose_name, choose_names, not_finite_at, show
 from jax_models.errors import InputError
+from jax_models.model.attention import Attention
+from jax_models.model.layer import FeedForward
+from jax_models.model.pytree import array_fields
 
 # Float types by their names in safetensors files, and the types that they are read as.
 FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float32, "BF16": np.float32}
@@ -247,31 +251,30 @@ class Parts:
             whence = whence if "{}" in whence else f"{whence}.{{}}"
             joined = JOINED.get(name, (name,))
             shapes = [self._shape(part) for part in joined]
-            out, width = sum(rows for rows, _ in shapes), shapes[0][1]
-            tensors = [self._take_map(whence.format("weight"), out, width)]
+            rows = [math.prod(shape[:-1]) for shape in shapes]
+            tensors = [
+                self._take_map(whence.format("weight"), sum(rows), shapes[0][-1])
+            ]
             if bias:
-                tensors.append(self.folder.take(whence.format("bias"), out))
+                tensors.append(self.folder.take(whence.format("bias"), sum(rows)))
             for at, tensor in enumerate(tensors):
-                for part, piece in zip(joined, self._split(name, tensor), strict=True):
-                    self.put(f"layers.{layer}.{MAPS[part][at]}", piece)
+                rest = tensor.shape[1:]
+                if name == "by_head":
+                    of_heads = tensor.reshape(self.heads, len(joined), -1, *rest)
+                    tensor = of_heads.swapaxes(0, 1).reshape(tensor.shape)
+                pieces = np.split(tensor, np.cumsum(rows)[:-1])
+                for part, shape, piece in zip(joined, shapes, pieces, strict=True):
+                    to = f"layers.{layer}.{MAPS[part][at]}"
+                    self.put(to, piece.reshape(*shape[:-1], *rest))
 
-    def _shape(self, name: str) -> tuple[int, int]:
-        """Number of outputs and inputs of a layer's map."""
-        d, joined = self.width, self.heads * self.head_width
-        shapes = {"query": (joined, d), "output": (d, joined), "w2": (d, self.inner)}
-        shapes |= dict.fromkeys(("w1", "gate"), (self.inner, d))
-        return shapes.get(name, (self.groups * self.head_width, d))
-
-    def _split(self, name: str, tensor: np.ndarray) -> Iterable[np.ndarray]:
-        """The maps or biases that a tensor joins; queries, keys, values by head."""
-        each, rest = self.head_width, tensor.shape[1:]
-        if name == "by_head":
-            return tensor.reshape(self.heads, 3, each, *rest).swapaxes(0, 1)
-        if name == "fused":
-            return tensor.reshape(3, self.heads, each, *rest)
-        if name in QKV:
-            return [tensor.reshape(-1, each, *rest)]
-        return np.split(tensor, len(JOINED.get(name, (name,))))
+    def _shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a layer's map in the format."""
+        sizes = {"heads": self.heads, "key_heads": self.groups, "d_ff": self.inner}
+        sizes |= dict.fromkeys(("d_k", "d_v"), self.head_width)
+        sizes |= dict.fromkeys(("width", "read"), self.width)
+        sizes["concatenated"] = self.heads * self.head_width
+        axes, _ = (array_fields(Attention) | array_fields(FeedForward))[name]
+        return tuple(sizes[axis] for axis in axes.split())
 
     def _take_map(self, name: str, out: int, width: int) -> np.ndarray:
         if self.turned:
