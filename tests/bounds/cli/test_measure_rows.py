@@ -16,7 +16,7 @@ class Found(MemoryResults):
     """A store's results, which are read and never added to."""
 
     def __init__(self, store):
-        self.store = store
+        self.store, self.path = store, store.path
 
     def find(self, config):
         return self.store.find(config)
