@@ -79,10 +79,10 @@ def test_no_error_is_beyond_its_bound_otherwise(name, options):
     assert max(worst(case, range(24), **options).values()) <= 1
 
 
-def _without_kinks(whole, operation, base, known, reach):
+def _without_kinks(whole, operation, *rows):
     if isinstance(operation, Activation):
-        return jnp.zeros_like(reach)
-    return whole(operation, base, known, reach)
+        return jnp.zeros_like(rows[0].reach)
+    return whole(operation, *rows)
 
 
 def _without(field):
