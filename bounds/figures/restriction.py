@@ -1,8 +1,6 @@
 """Figure of a restriction: edges of possible attention by layer, before and after it."""
 
-import contextlib
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bounds.figures.primitives import COLOURS, COLUMN, new_figure
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEGIBLE = 24  # positions between which lines can be read
-Edges = list[tuple[int, tuple[int, ...]]]  # rows, each with where it can attend to
 # Work of each stage of a search, of those that are outlined.
 STAGES = {
     "given": "before the search",
@@ -48,42 +45,34 @@ def restriction_figure(model: Transformer, found: Restriction) -> "Figure":
     if n > LEGIBLE:
         return _shares(found)
     width = max(3.0, 0.19 * n + 0.6)  # n = 14 is as wide as a page's text
+    before = PartialInput(found.given, found.symbols)
+    left = {stage.name: stage.partial for stage in found.stages}
     with new_figure((2 * width, 1.7 * depth + 0.5), depth, 2) as (figure, grid):
-        for layer, before in enumerate(states_before(model, found)):
+        for layer in range(depth):
             # The last layer is on top, as in drawings of the model.
             panels = grid[2 * (depth - 1 - layer) :]
-            states = (before, "before"), (found.partial, "after")
-            for axes, (state, when) in zip(panels, states, strict=False):
-                edges = None
-                with contextlib.suppress(TooManyBits, Undecided):
-                    edges = possible_edges(model, state, found.query, layer)
-                _draw_layer(axes, state.tokens.tolist(), edges, found.query)
+            states = {"before": before, "after": found.partial}
+            for axes, (when, state) in zip(panels, states.items(), strict=False):
+                _draw_layer(axes, model, state, found.query, layer)
                 title = f"layer {layer}, {when}: {len(state.free)} of {n} free"
                 axes.set_title(title, fontsize=9)
+            # A layer in which no bit was fixed has no stage.
+            before = left.get(f"layer {layer}", before)
         figure.supxlabel(NOTE, fontsize=8)
     return figure
 
 
-def states_before(model: Transformer, found: Restriction) -> list[PartialInput]:
-    """Partial input of the search at the start of each layer."""
-    state = PartialInput(found.given, found.symbols)
-    left = {stage.name: stage.partial for stage in found.stages}
-    states = []
-    for depth in range(len(model.layers)):
-        states.append(state)
-        # A layer in which no bit was fixed has no stage.
-        state = left.get(f"layer {depth}", state)
-    return states
-
-
 def _draw_layer(
-    axes: "Axes", tokens: Sequence[int], edges: Edges | None, query: int
+    axes: "Axes", model: Transformer, state: PartialInput, query: int, layer: int
 ) -> None:
     """Draws one layer: input rows below, output rows above, lines of possible attention."""
-    if edges is None:
+    edges, tokens = [], state.tokens.tolist()
+    try:
+        edges = possible_edges(model, state, query, layer)
+    except (TooManyBits, Undecided):
         text = "depends on too much"
         axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center")
-    for row, reached in edges or []:
+    for row, reached in edges:
         look = ALONE if len(reached) == 1 else AMONG_OTHERS
         for position in reached:
             axes.plot([position, row], [0, 1], color=COLOURS[0], zorder=1, **look)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from bounds.figures.restriction import LEGIBLE, restriction_figure, states_before
+from bounds.figures.restriction import LEGIBLE, restriction_figure
 from bounds.restriction import find_restriction
-from bounds.restriction.analysis import possible_edges
+from bounds.restriction.analysis import PartialInput, possible_edges
 from tests.bounds.restriction.drawn_models import random_model
 
 
@@ -12,8 +12,10 @@ def test_a_short_restriction_is_drawn_line_by_line():
     model = random_model(0, num_heads=2)
     found = find_restriction(model, 8)
     figure = restriction_figure(model, found)
-    before = states_before(model, found)
-    assert [len(before[0].free), len(before)] == [8, 2]
+    left = {stage.name: stage.partial for stage in found.stages}
+    given = PartialInput(found.given, found.symbols)
+    before = [given, left.get("layer 0", given)]
+    assert len(given.free) == 8
     # Panels from the top: the last layer, before and after; then the first.
     for number, axes in enumerate(figure.axes):
         depth, after = 1 - number // 2, number % 2
