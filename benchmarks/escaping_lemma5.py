@@ -22,7 +22,7 @@ from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from bounds import bound_curve
 from bounds.curves.measurement import influence_value
 from bounds.curves.series import Series, reduced
-from bounds.figures.curve import curve_figure
+from bounds.figures.curves import curve_figure
 from jax_models.programs.logic import compile_formula, parse_formula
 
 FLAGS = benchmark_flags("escaping_lemma5", table=True, figure=True)

@@ -31,7 +31,7 @@ from benchmarks.script import (
     rows_of,
     run_program,
 )
-from bounds.figures.files import save_figure
+from bounds.figures.primitives import save_figure
 from bounds.store.output import write_bytes
 from jax_models import InputError
 

@@ -23,7 +23,7 @@ from benchmarks.device import device_name
 from benchmarks.page import replace_table
 from bounds.cli.main import one_line
 from bounds.cli.shared.platforms import request_platform, require_platform
-from bounds.figures.files import save_figure
+from bounds.figures.primitives import save_figure
 from bounds.store.output import canonical_json, plain, write_bytes
 from bounds.store.provenance import provenance
 from bounds.store.results import ResultStore, cell_key

@@ -26,8 +26,7 @@ from benchmarks.page import replace_table, table_text
 from benchmarks.script import find_or_measure
 from bounds.curves.decay import describe_trend, fit_decay, show_interval
 from bounds.entropy import measure_entropy
-from bounds.figures.files import save_figure
-from bounds.figures.primitives import LOOKS
+from bounds.figures.primitives import LOOKS, save_figure
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from jax_models.constructions.rnn import ElmanNetwork, init_elman

@@ -439,7 +439,7 @@ class SensitivityCurve:
 
     def plot(self) -> "Figure":
         """Figure of the means with their intervals, between the guides n and √n."""
-        from bounds.figures.tables import sensitivity_figure
+        from bounds.figures.curves import sensitivity_figure
 
         label = f"{self.label}: {self.power}" if self.power else self.label
         return sensitivity_figure(self.rows, label)

@@ -23,7 +23,7 @@ from bounds.cli.shared.options import again, fields_of, option, read_lengths
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.curves.measurement import reweighted
-from bounds.figures.tables import loss_figure
+from bounds.figures.curves import loss_figure
 from bounds.numbers.notation import column_table
 from bounds.store.file import lock
 from bounds.store.results import ResultStore

@@ -247,8 +247,8 @@ def plot_curves(
         InputError: The suffix names no such format.
         OSError: The file cannot be written.
     """
-    from bounds.figures.curve import curve_figure
-    from bounds.figures.files import save_as_named
+    from bounds.figures.curves import curve_figure
+    from bounds.figures.primitives import save_as_named
 
     series = [
         Series(

@@ -29,7 +29,7 @@ from bounds.entropy.theorems import (
     ParityTheorem,
     floor_theorem,
 )
-from bounds.figures.tables import entropy_figure
+from bounds.figures.curves import entropy_figure
 
 __all__ = [
     "CLOSENESS",

@@ -6,20 +6,33 @@ apart in grey print. Matplotlib is imported where a figure is drawn, without glo
 """
 
 import contextlib
+import io
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
 from bounds.curves.series import reduced
-from bounds.figures.files import STYLE
+from bounds.store.output import FORMATS, write_bytes
+from jax_models.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.fonttype": "none",
+}
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 2)))
@@ -29,6 +42,8 @@ LOOKS: tuple[Mapping[str, Any], ...] = tuple(
     for colour, marker, dash in zip(COLOURS, "os^DvPX", _DASHES, strict=True)
 )
 MAX_SERIES = len(LOOKS)
+# Name and number of each symbol of an input; special symbols among residues have none.
+Symbols = Sequence[tuple[str, int | None]]
 # Inches: one column of a paper, and a page.
 COLUMN, PAGE = 5.2, 7.2
 LENGTH = "length n (tokens)"
@@ -73,7 +88,7 @@ def curves(
             label_logarithms(axes)
             return
         zero: dict[str, Any] = {"size": 8, "va": "center", "ha": "right"}
-        draw_level(axes, "0", floor, end=0.0, dash=":", offset=(-4, 0), **zero)
+        draw_guide(axes, "0", floor, "y", end=0.0, dash=":", offset=(-4, 0), **zero)
         top = axes.get_ylim()[1]
         # The axis is logarithmic from the decade of the least value, 10^0.6 above the floor.
         label_logarithms(axes, lowest=3.9 * floor)
@@ -116,20 +131,15 @@ def floor_below(y: Float[np.ndarray, "points"]) -> float | None:
     return 0.1 if np.isinf(least) else float(10 ** (np.floor(np.log10(least)) - 0.6))
 
 
-def draw_rule(
-    axes: "Axes", text: str, x: float, end: float = 1.0, dash: str = "--", **look: Any
+def draw_guide(
+    axes: "Axes", text: str, at: float, axis: str, end: float = 1.0, **look: Any
 ) -> None:
-    """Draws a grey vertical line with `text` at the share `end` of its height."""
-    axes.axvline(x, linestyle=dash, **GUIDE)
-    write(axes, text, (x, end), xycoords=("data", "axes fraction"), **look)
-
-
-def draw_level(
-    axes: "Axes", text: str, y: float, end: float = 1.0, dash: str = "--", **look: Any
-) -> None:
-    """Draws a grey horizontal line with `text` at the share `end` of its width."""
-    axes.axhline(y, linestyle=dash, **GUIDE)
-    write(axes, text, (end, y), xycoords=("axes fraction", "data"), **look)
+    """Draws a grey line at a value of `axis`, with `text` at the share `end` of the line."""
+    draw, place, units = axes.axvline, (at, end), ("data", "axes fraction")
+    if axis == "y":
+        draw, place, units = axes.axhline, (end, at), ("axes fraction", "data")
+    draw(at, linestyle=look.pop("dash", "--"), **GUIDE)
+    write(axes, text, place, xycoords=units, **look)
 
 
 def write(
@@ -219,18 +229,17 @@ def heat_map(
 
 @contextlib.contextmanager
 def symbol_rows(
-    names: Sequence[str],
+    symbols: Symbols,
     shown: Iterable[int],
-    numbers: Sequence[int | None],
+    watched: int | None,
     letters: bool,
     row_height: float,
     note: str,
 ) -> Iterator[tuple["Figure", list[tuple["Axes", range]]]]:
     """Yields a figure of an input in rows, and the axes and positions of each row."""
-    positions = {*shown} or {0}
+    positions = {*shown, *([] if watched is None else [watched])} or {0}
     # From the first to the last position shown. Longer names among letters are left out.
-    first, last = min(positions), max(positions)
-    places = range(first, last + 1)
+    places = range(min(positions), max(positions) + 1)
     across = min(LETTERS if letters else WORDS, len(places))
     rows = [places[start : start + across] for start in range(0, len(places), across)]
     height = row_height * max(len(rows), 2 if letters else 1) + 0.6
@@ -238,14 +247,15 @@ def symbol_rows(
         for row, axes in zip(rows, panels, strict=True):
             axes.set_xlim(row.start - 0.7, row.start + across - 0.3)
             # Names of special symbols would stand across their neighbours.
-            some = [names[p] if len(names[p]) == 1 or not letters else "" for p in row]
+            names = [symbols[p][0] for p in row]
+            some = [x if len(x) == 1 or not letters else "" for x in names]
             axes.set_xticks(row, some, rotation=0 if letters else 90, parse_math=False)
             axes.tick_params(axis="x", length=0, labelsize=7 if letters else 6.5)
             below = {"xycoords": ("data", "axes fraction"), "va": "top", "color": "0.4"}
             for position in row if letters else ():
-                if (number := numbers[position]) is not None and number % 10 == 0:
+                if (number := symbols[position][1]) is not None and number % 10 == 0:
                     write(axes, str(number), (position, 0), (0, -12), **below)
-        counted = "" if letters else f" (positions from {first})"
+        counted = "" if letters else f" (positions from {places.start})"
         figure.supxlabel(f"symbol{counted}{note}", fontsize=9)
         yield figure, [*zip(panels, rows, strict=True)]
 
@@ -254,3 +264,27 @@ def drawable(name: str) -> str:
     """Name cut to a dozen letters, with boxes for letters that the font lacks."""
     drawn = "".join(x if x <= LAST_LETTER or x == SPACE else BOX for x in name)
     return drawn if len(drawn) <= LONGEST_NAME else f"{drawn[: LONGEST_NAME - 1]}…"
+
+
+def save_figure(
+    figure: "Figure", stem: str | os.PathLike[str], formats: Sequence[str]
+) -> list[Path]:
+    """Writes a figure atomically to `stem` with each suffix; returns the files."""
+    from matplotlib import rc_context
+
+    paths = []
+    for suffix in formats:
+        image = io.BytesIO()
+        with rc_context(STYLE):
+            figure.savefig(image, format=suffix, dpi=300, bbox_inches="tight")
+        paths.append(Path(f"{os.fspath(stem)}.{suffix}"))
+        write_bytes(paths[-1], image.getvalue())
+    return paths
+
+
+def save_as_named(figure: "Figure", path: str | os.PathLike[str]) -> None:
+    """Writes a figure in the format of the path's suffix; an `InputError` if unknown."""
+    stem, suffix = os.path.splitext(os.fspath(path))
+    if suffix[1:] not in FORMATS:
+        raise InputError(f"{os.fspath(path)}: figures are {', '.join(FORMATS)} files")
+    save_figure(figure, stem, [suffix[1:]])

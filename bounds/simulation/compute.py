@@ -306,7 +306,7 @@ class SimulationCurve(Rows):
 
     def plot(self) -> "Figure":
         """Draw error against temperature with the bounds; a Matplotlib figure."""
-        from bounds.figures.tables import simulation_figure
+        from bounds.figures.curves import simulation_figure
 
         return simulation_figure(self.table)
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import pages, quick, scaling
 from benchmarks.docs_check.agreement import image_difference
 from benchmarks.script import read_lines, results_files, rows_of, write_lines
-from bounds.figures.files import save_figure
+from bounds.figures.primitives import save_figure
 from tests.bounds.influence.expect import refused
 
 

@@ -23,7 +23,7 @@ from bounds.batch.specification import typed
 from bounds.cli.shared import groups
 from bounds.cli.shared.progress import Progress
 from bounds.cli.start import STORE_NAME
-from bounds.figures.files import save_figure
+from bounds.figures.primitives import save_figure
 from bounds.store import output as files
 from bounds.store import sweep
 from bounds.store.file import explained, lock

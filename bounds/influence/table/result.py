@@ -209,7 +209,7 @@ class Scan(Answer):
                 the figure needs, or some axes have no names.
             OSError: the file cannot be written.
         """
-        from bounds.figures.files import save_as_named
+        from bounds.figures.primitives import save_as_named
 
         self.require_named()
         from bounds.figures.inputs import scan_figure

@@ -101,7 +101,7 @@ class LipschitzCurve(RowPerLength):
 
     def plot(self) -> "Figure":
         """Figure of the estimates and the bounds near them against n."""
-        from bounds.figures.curve import curve_figure
+        from bounds.figures.curves import curve_figure
 
         bounds = tuple(
             Decades(label, {"linestyle": (0, (1 + k, 1.5)), "color": "0.35"}, *found)

@@ -8,7 +8,7 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds import read_store
-from bounds.figures.tables import simulation_figure
+from bounds.figures.curves import simulation_figure
 from bounds.simulation import simulate
 from bounds.simulation.compute import COLUMNS
 from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json

@@ -5,9 +5,8 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from bounds.curves.series import Decades, Gap, Series
-from bounds.figures.curve import BEND, curve_figure
-from bounds.figures.files import save_figure
-from bounds.figures.primitives import LOOKS, MAX_SERIES
+from bounds.figures.curves import BEND, curve_figure
+from bounds.figures.primitives import LOOKS, MAX_SERIES, save_figure
 
 N = np.repeat([16, 32, 64], 2)
 FALLING = Series("falling", N, 1.0 / N)

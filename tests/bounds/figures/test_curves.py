@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bounds.figures.tables import (
+from bounds.figures.curves import (
     MOST_PANELS,
     entropy_figure,
     loss_figure,
