@@ -367,7 +367,6 @@ def plan(options: BatchOptions) -> Work | None:
         finish,
         by_length,
         f"batch: {len(cells)} cells of {command}",
-        "run",
         "cells",
         keeps_failures=True,
         run=run,
@@ -402,12 +401,12 @@ MOST_LINES = 40
 def describe_plan(
     cells: Sequence[Cell], rows: Table, retry_failed: bool = False
 ) -> list[str]:
-    """Lines on the cells to run: those without a row, and failed ones if `retry_failed`."""
+    """Lines on the cells to compute: without a row, and failed ones if `retry_failed`."""
     kept = {row["key"]: row["status"] for row in rows}
     states = [kept.get(cell_key(cell.config)) for cell in cells]
     again = (None, "failed") if retry_failed else (None,)
     lines = [x.label for x, state in zip(cells, states, strict=True) if state in again]
-    told = f"{len(lines)} of {len(cells)} cells to run"
+    told = f"{len(lines)} of {len(cells)} cells to compute"
     if "failed" in states and not retry_failed:
         told += f", {states.count('failed')} failed (--retry_failed runs them again)"
     if len(lines) > MOST_LINES:

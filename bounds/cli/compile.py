@@ -130,7 +130,7 @@ def plan(options: CompileOptions) -> Work:
         }
         return model_exports(model, record, partial(_report, record, options))
 
-    return Work(finish, cells, verb="run", unit="self-tests", is_whole=True)
+    return Work(finish, cells, unit="self-tests", is_whole=True)
 
 
 def _of_program(options: CompileOptions, alphabet: tuple[str, ...]) -> Compiled:

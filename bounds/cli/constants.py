@@ -50,7 +50,6 @@ def plan(options: ConstantsOptions) -> Work:
 
     return LengthSweep(
         opening="",
-        verb="evaluate",
         key={**asked, "dtype": model.dtype.name, **named},
         compute=compute,
         export=export,

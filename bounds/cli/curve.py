@@ -168,7 +168,6 @@ def plan(options: CurveOptions) -> Work:
         finish,
         cells,
         f"curve: maximum influence at {describe_lengths(lengths)}",
-        "make",
         "measurements",
         beyond=[cell for curve in asked for cell in curve.beyond.values()],
         rows=rows,

@@ -110,7 +110,6 @@ def plan(options: EntropyOptions) -> Work:
 
     return LengthSweep(
         opening=f"{options.language}, p = {options.p:g}, at ",
-        verb="measure",
         key=key,
         compute=compute,
         export=partial(_export, options),

@@ -77,7 +77,6 @@ def plan(options: LipschitzOptions) -> Work:
 
     return LengthSweep(
         opening="estimates at ",
-        verb="estimate",
         key=lambda n: {**subject.config(n), **key},
         compute=compute,
         export=partial(_export, subject),

@@ -116,7 +116,6 @@ def plan(options: SensitivityOptions) -> Work:
 
     return LengthSweep(
         opening="averages at ",
-        verb="average",
         key=options.key("dtype")
         | {**how, **named, "target": target_key(target or "decision")},
         compute=compute,

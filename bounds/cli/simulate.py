@@ -97,7 +97,6 @@ def plan(options: SimulateOptions) -> Work:
 
     return LengthSweep(
         opening=f"error at most {options.epsilon:g}, at ",
-        verb="simulate",
         key=lambda n: {**subject.config(n), **asked},
         compute=compute,
         export=partial(_export, subject),

@@ -35,7 +35,6 @@ from jax_models.model.mask import SIGHTS
 from jax_models.model.transformer import encode_positions
 from jax_models.training import (
     Measuring,
-    Standing,
     Training,
     TrainingRun,
     describe,
@@ -117,7 +116,9 @@ SHOWN = (
 )
 
 
-def _settings(options: TrainOptions) -> Training:
+def plan(options: TrainOptions) -> Work:
+    """Work that trains the model, from its checkpoint if there is one."""
+    source, language = read_source(options.language, options.p)
     names = (field.name for field in dataclasses.fields(Training))
     values: dict[str, Any] = {name: getattr(options, name) for name in names}
     if values["all_positions"] is None:
@@ -125,13 +126,7 @@ def _settings(options: TrainOptions) -> Training:
         values["all_positions"] = causal
     if values["checkpoint_every"] is None:
         values["checkpoint_every"] = -(-options.steps // CHECKPOINTS)
-    return Training(**values)
-
-
-def plan(options: TrainOptions) -> Work:
-    """Work that trains the model, from its checkpoint if there is one."""
-    source, language = read_source(options.language, options.p)
-    training = _settings(options)
+    training = Training(**values)
     settings: dict[str, Any] = {name: getattr(options, name) for name in SETTINGS}
     n = training.length
     around = sorted({-(-n // 4), -(-n // 2), n, 2 * n, 4 * n})
@@ -160,13 +155,6 @@ def plan(options: TrainOptions) -> Work:
             lock(checkpoint, wait_seconds=5.0),
             Progress(training.steps, "steps", alike=True) as progress,
         ):
-            done = 0
-
-            def report(standing: Standing) -> None:
-                nonlocal done
-                progress.advance(describe(standing), standing.step - done)
-                done = standing.step
-
             found = run_training(
                 model,
                 source,
@@ -176,7 +164,9 @@ def plan(options: TrainOptions) -> Work:
                 checkpoint=checkpoint,
                 fresh=options.fresh,
                 about={"version": __version__, **settings, "language": language},
-                progress=report,
+                progress=lambda standing: progress.advance(
+                    describe(standing), standing.step - progress.done
+                ),
             )
         return _export(source, training, found)
 

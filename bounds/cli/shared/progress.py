@@ -66,8 +66,7 @@ class Progress:
         """Starts counting steps, which give the time left from the first on if `alike`."""
         self._total = total
         self._unit = unit
-        self._done = 0
-        self._note = ""
+        self.done = 0
         self._alike = alike
         # Time and step since which steps are timed; those before included compiling.
         self._since: tuple[float, int] | None = None
@@ -99,7 +98,7 @@ class Progress:
         with self._telling:
             self._open, now = None, time.monotonic()
             if self._since is None:
-                self._since = now, self._done + count
+                self._since = now, self.done + count
             self._count(step, count, now)
 
     def skip(self, step: str, count: int) -> None:
@@ -119,33 +118,32 @@ class Progress:
 
     def counted(self) -> str:
         """Words on the steps done, and on the items left open if they are counted."""
-        told = f"{self._done} of {self._total} {self._unit} done"
+        told = f"{self.done} of {self._total} {self._unit} done"
         if self._open is None:
             return told
         done, total = self._open
-        return f"{told}, {done} of {total} left open{self._note}"
+        return f"{told}, {done} of {total} left open"
 
     def _taken(self, now: float) -> str:
         """Text of the seconds spent and, where known, of those left."""
         taken = f"{now - self._start:.0f} s"
-        began, first = self._since or (now, self._done)
-        if not self._alike or self._done in (first, self._total):
+        began, first = self._since or (now, self.done)
+        if not self._alike or self.done in (first, self._total):
             return taken
-        left = (now - began) / (self._done - first) * (self._total - self._done)
+        left = (now - began) / (self.done - first) * (self._total - self.done)
         return f"{taken}, about {left:.0f} s left"
 
     def _count(self, step: str, count: int, now: float) -> None:
-        self._done += count
-        step += self._note
+        self.done += count
         if self._bar is not None:
             self._bar.set_postfix_str(step, refresh=False)
             self._bar.update(count)
             return
         is_due = now - self._last_line >= SECONDS_BETWEEN_LINES
-        if is_due or self._done == self._total:
+        if is_due or self.done == self._total:
             self._last_line = now
             print(
-                f"{self._done} of {self._total} {self._unit} "
+                f"{self.done} of {self._total} {self._unit} "
                 f"({self._taken(now)}): {step}",
                 flush=True,
             )
@@ -162,7 +160,3 @@ class Progress:
                 self._bar.set_postfix_str(what)
                 return
             print(f"{what} ({self._taken(now)})", flush=True)
-
-    def note(self, words: str) -> None:
-        """Sets words that are appended to every later step's line."""
-        self._note = f"; {words}" if words else ""

@@ -200,7 +200,6 @@ class Work:
     finish: Callable[[ResultStore], Exports]
     cells: Sequence[sweep.Cell] = ()
     opening: str = ""  # first line that is printed
-    verb: str = "compute"
     unit: str = "lengths"  # cells, as a plural
     is_kept: bool = False  # the end of the work keeps results too
     is_whole: bool = False  # nothing is exported where a cell fails
@@ -282,7 +281,7 @@ def _run_cells(
         states = [(cell, store.failure(cell.config)) for cell in todo]
         failures = [sweep.Failure(x.label, why) for x, why in states if why is not None]
         todo = [cell for cell, why in states if why is None]
-    print(f"{len(todo)} of {len(cells)} {work.unit} to {work.verb}", flush=True)
+    print(f"{len(todo)} of {len(cells)} {work.unit} to compute", flush=True)
     began, limit = time.monotonic(), getattr(options, "max_seconds", None)
     done = 0
     with (
@@ -359,7 +358,6 @@ class LengthSweep:
     """A command that computes one result for each length."""
 
     opening: str
-    verb: str
     # Everything that a result depends on beside its length, or that of a length.
     key: Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
     compute: Callable[[int], Mapping[str, Any]]  # result of a length
@@ -379,7 +377,6 @@ class LengthSweep:
             lambda store: self.export(found(store)),
             cells,
             f"{options.COMMAND}: {self.opening}{describe_lengths(options.lengths)}",
-            self.verb,
             rows=lambda store: [{**row, **self.named} for row in found(store)],
         )
 

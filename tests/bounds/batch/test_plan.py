@@ -18,11 +18,11 @@ def test_what_is_done_or_failed_is_counted_and_not_run():
     other = Cell({"command": "other"}, "other", dict)
     rows = Table((row(CELLS[0], "done"), row(CELLS[1], "failed"), row(other, "done")))
     text = "\n".join(describe_plan(CELLS, rows))
-    assert "88 of 90 cells to run, 1 failed (--retry_failed" in text
+    assert "88 of 90 cells to compute, 1 failed (--retry_failed" in text
     assert text.endswith(
-        "88 of 90 cells to run, 1 failed (--retry_failed runs them again)"
+        "88 of 90 cells to compute, 1 failed (--retry_failed runs them again)"
     )
-    assert describe_plan(CELLS, rows, True)[-1] == "89 of 90 cells to run"
+    assert describe_plan(CELLS, rows, True)[-1] == "89 of 90 cells to compute"
 
 
 def test_cells_run_by_length_and_equal_ones_as_they_were_swept():
@@ -40,4 +40,4 @@ def test_of_a_long_plan_both_ends_are_listed():
     assert len(lines) == MOST_LINES + 1
     assert (lines[0], lines[-1]) == (CELLS[0].label, CELLS[-1].label)
     assert "... 50 more cells" in lines
-    assert told == "90 of 90 cells to run"
+    assert told == "90 of 90 cells to compute"

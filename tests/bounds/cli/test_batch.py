@@ -73,7 +73,7 @@ def test_what_is_done_is_not_done_again_and_files_are_written_from_the_store(run
             texts.append(file.read())
         with open(f"results/batch/{name}", "w") as file:
             file.write("gone")
-    assert "0 of 6 cells to run" in run("batch", *SWEEP).out
+    assert "0 of 6 cells to compute" in run("batch", *SWEEP).out
     assert finished(STORE) == before
     for name, text in zip(files, texts, strict=True):
         with open(f"results/batch/{name}", "rb") as file:
@@ -194,7 +194,7 @@ def test_a_sweep_stops_cleanly_when_its_time_is_over(run):
 def test_a_dry_run_says_the_plan_and_writes_nothing(run, tmp_path):
     result = run("batch", *SWEEP, "--dry_run")
     assert result.code == 0
-    assert "6 of 6 cells to run" in result.out
+    assert "6 of 6 cells to compute" in result.out
     assert "lengths=8 p=0.7" in result.out
     assert not list(tmp_path.iterdir())
 

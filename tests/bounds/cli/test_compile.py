@@ -138,4 +138,4 @@ def test_an_engine_that_errs_is_refused(run, monkeypatch):
 def test_other_strings_are_another_test(run):
     asked = ("--formula=P Q_a", "--alphabet=ab", "--self_test=2")
     for other, count in (([], 1), ([], 0), (["--seed=1"], 1), (["--fresh"], 1)):
-        assert f"{count} of 1 self-tests to run" in compiled(run, *asked, *other)[1]
+        assert f"{count} of 1 self-tests to compute" in compiled(run, *asked, *other)[1]

@@ -109,5 +109,5 @@ def test_bounds_of_zero_come_back_from_the_store(run, model_file):
     asked = ("constants", f"--model={path}", "--lengths=2,8")
     first, again = run(*asked), run(*asked)
     assert "-inf" in first.out
-    assert "0 of 2 lengths to evaluate" in again.out
-    assert again.out.split("evaluate\n")[1] == first.out.split("n = 8\n")[-1]
+    assert "0 of 2 lengths to compute" in again.out
+    assert again.out.split("compute\n")[1] == first.out.split("n = 8\n")[-1]

@@ -91,7 +91,7 @@ def test_bounds_stand_beside_the_exact_influence_in_their_order(run):
     run("curve", *short, NONE)
     # Two certificates, one per input, and four closed forms: three of longer lengths.
     result = run("curve", *bounded)
-    assert "6 of 8 measurements to make" in result.out
+    assert "6 of 8 measurements to compute" in result.out
     for row in read_csv("curve"):
         names = ("influence_lower", "certified", "log10_corrected", "log10_printed")
         exact, certified, corrected, printed = (float(row[x]) for x in names)
@@ -139,7 +139,7 @@ def test_what_is_computed_is_not_computed_again(run):
     first = read_csv("curve")
     for flags, count in AGAIN.items():
         result = run("curve", *QUICK, *flags.split())
-        assert f"{count} measurements to make" in result.out
+        assert f"{count} measurements to compute" in result.out
         if not flags:
             assert read_store("results/curve/results.sqlite") == before
             assert read_csv("curve") == first
@@ -154,7 +154,7 @@ def test_other_inputs_of_the_same_length_and_number_are_other_results(run, tmp_p
         (tmp_path / "tokens.txt").write_text(tokens)
         result = run("curve", *arguments)
         # The influence, and the certificate beside it.
-        assert f"{todo} of 2 measurements to make" in result.out
+        assert f"{todo} of 2 measurements to compute" in result.out
         (row,) = read_csv("curve")
         found.append((row["influence_upper"], row["certified"]))
     assert found[0] == found[2]

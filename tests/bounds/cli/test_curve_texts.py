@@ -59,7 +59,7 @@ def test_lengths_are_beginnings_of_a_text_between_its_ends(run, folder, model):
     # What is in the key is what stands there, not where.
     Path("text").write_text("ACDEFG\n")
     again = [f"--model={folder}", "--text=text", "--lengths=4,6"]
-    assert "0 of 2 measurements to make" in run("curve", *again, *PLAIN).out
+    assert "0 of 2 measurements to compute" in run("curve", *again, *PLAIN).out
 
 
 def test_a_short_text_is_measured_as_far_as_it_goes(run, folder):
@@ -124,7 +124,7 @@ def test_a_tokenizer_names_the_symbols_of_a_file(run, folder, model):
     # Without names all symbols are put in: another question.
     np.save("tokens.npy", tokens_of("ACDE"))
     bare = ["--model=bare.safetensors", "--tokens=tokens.npy", "--lengths=6", *PLAIN]
-    assert "1 of 1 measurements to make" in run("curve", *bare).out
+    assert "1 of 1 measurements to compute" in run("curve", *bare).out
     assert ends_of(read_csv("curve")[0])[1] > upper
 
 
@@ -147,7 +147,7 @@ def test_a_random_model_has_the_symbols_of_its_tokenizer(run, folder):
     run("model", *asked[:-3], f"--vocab_size={len(NAMES)}", "--scale=0.5")
     same = ["--model=results/model/model.safetensors", f"--tokenizer={folder}", *PLAIN]
     again = run("curve", *same, "--sequence=ACDE", "--lengths=6")
-    assert "0 of 1 measurements to make" in again.out
+    assert "0 of 1 measurements to compute" in again.out
 
 
 def test_a_record_beyond_the_table_is_named(run, folder, model):

@@ -49,7 +49,7 @@ def test_a_model_stands_above_its_floor_and_is_measured_once(run, parity_file):
     arguments = ["entropy", f"--model={parity_file}", "--lengths=3", "--reading=query"]
     first = run(*arguments)
     assert (first.code, first.err) == (0, "")
-    assert "1 of 1 lengths to measure" in first.out
+    assert "1 of 1 lengths to compute" in first.out
     (row,), record = read_csv("entropy"), read_json("entropy")
     source = get_source("parity", 0.25)
     found = measure_entropy(jm.load(parity_file), source, 3, reading="query")
@@ -61,11 +61,11 @@ def test_a_model_stands_above_its_floor_and_is_measured_once(run, parity_file):
     assert [row[x] for x in names] == ["exact", "exact", "true"]
     assert len(record["model_sha256"]) == 64
     again = run(*arguments, "--figure_format=svg")
-    assert "0 of 1 lengths to measure" in again.out
+    assert "0 of 1 lengths to compute" in again.out
     assert read_csv("entropy") == [row]
     # Another question about the same model is another row.
     other = run(*arguments, "--eps=closed_form")
-    assert "1 of 1 lengths to measure" in other.out
+    assert "1 of 1 lengths to compute" in other.out
     (certified,) = read_csv("entropy")
     assert certified["floor_kind"] == "certified"
     assert float(certified["eps"]) > float(row["eps"])

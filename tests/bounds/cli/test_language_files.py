@@ -46,13 +46,13 @@ def test_entropy_of_a_file_is_that_of_the_name(run, write, tmp_path):
     for name, done in (("a.json", 1), ("ab.json", 0)):  # the second from the store
         ended = run("entropy", *flags, write(name, PARITY))
         assert ended.code == 0, ended.err
-        assert f"{done} of 1 lengths to measure" in ended.out
+        assert f"{done} of 1 lengths to compute" in ended.out
         (other,) = read_csv("entropy")
     for name in (*LEVELS, "model"):
         assert float(other[name]) == pytest.approx(float(one[name]), rel=1e-12)
     assert 0 < float(other["optimal"]) - float(other["floor_r1"]) < 1e-12
     ended = run("entropy", *flags, write("a.json", {**PARITY, "accepting": ["odd"]}))
-    assert "1 of 1 lengths to measure" in ended.out
+    assert "1 of 1 lengths to compute" in ended.out
     refused = run("entropy", *flags, write("a.json", PARITY), "--eps=closed_form")
     refused.assert_refused("of a file's language the floor is the optimum, which it")
 

@@ -60,7 +60,7 @@ def test_what_is_estimated_is_not_estimated_again(run):
     assert "too few lengths to fit" in result.out
     before = read_store("results/lipschitz/results.sqlite")
     first = Path("results/lipschitz/lipschitz.csv").read_text()
-    assert "0 of 2 lengths to estimate" in run("lipschitz", *QUICK).out
+    assert "0 of 2 lengths to compute" in run("lipschitz", *QUICK).out
     assert read_store("results/lipschitz/results.sqlite") == before
     assert Path("results/lipschitz/lipschitz.csv").read_text() == first
     assert "1 of 3 lengths" in run("lipschitz", *QUICK, "--lengths=4,5,8").out

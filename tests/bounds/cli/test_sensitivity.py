@@ -32,4 +32,4 @@ def test_the_files_hold_what_python_finds(run, make_model):
     assert record["finding"] in result.out.splitlines()
     assert Path("results/sensitivity/sensitivity.png").stat().st_size > 1000
     again = run("sensitivity", *TINY, *flags, "--form=sign")
-    assert "0 of 4 lengths to average" in again.out
+    assert "0 of 4 lengths to compute" in again.out

@@ -60,7 +60,7 @@ def test_the_files_hold_what_simulate_finds(run):
     assert Path("results/simulate/simulate.png").stat().st_size > 1000
     before = read_store("results/simulate/results.sqlite")
     again = run("simulate", *flags)
-    assert "0 of 1 lengths to simulate" in again.out
+    assert "0 of 1 lengths to compute" in again.out
     assert read_store("results/simulate/results.sqlite") == before
 
 

@@ -81,9 +81,9 @@ def test_candidates_are_part_of_a_sweeps_key(run, folder):
     sweep = [*command, "--sequence=AC", "--candidates=file", "--sweep", "query=1,2"]
     Path("file").write_text("\nC\nD\n\n")
     assert run(*sweep).code == 0
-    assert "0 of 2 cells to run" in run(*sweep).out
+    assert "0 of 2 cells to compute" in run(*sweep).out
     Path("file").write_text("\nD\nD\n\n")
-    assert "2 of 2 cells to run" in run(*sweep).out
+    assert "2 of 2 cells to compute" in run(*sweep).out
 
 
 def test_tokens_are_asked_about_without_their_padding(run, ask, folder):

@@ -119,9 +119,9 @@ def test_a_folder_can_be_swept(run, folder):
     command = ["batch", "--command=influence", f"--model={folder}", *QUICK]
     sweep = [*command, "--sequence=ACDE", "--sweep", "query=1,2"]
     assert run(*sweep).code == 0
-    assert "0 of 2 cells to run" in run(*sweep).out
+    assert "0 of 2 cells to compute" in run(*sweep).out
     (folder / "vocab.txt").write_text("\n".join(NAMES[:-1]))
-    assert "0 of 2 cells to run" not in run(*sweep).out
+    assert "0 of 2 cells to compute" not in run(*sweep).out
 
 
 ENDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -35,11 +35,9 @@ def stop_at(monkeypatch):
 
     class Stopping(train.Progress):
         steps = None
-        done = 0
 
         def advance(self, step, count=1):
             super().advance(step, count)
-            self.done += count
             if self.done == self.steps:
                 raise KeyboardInterrupt
 

@@ -73,7 +73,7 @@ def test_bounds_of_one_file_under_two_temperatures_are_two(run, foreign_file):
     arguments = ["curve", f"--model={foreign_file}", "--lengths=3", "--num_inputs=1"]
     arguments += ["--method=exhaustive", "--bounds=closed_forms"]
     run(*arguments)
-    assert "2 of 2 measurements to make" in run(*arguments, "--temperature=2").out
+    assert "2 of 2 measurements to compute" in run(*arguments, "--temperature=2").out
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
