@@ -6,9 +6,23 @@ expected and what to do. The command line prints the message alone and exits wit
 different exception is a bug and keeps its traceback.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 
 class InputError(ValueError):
     """An input that cannot be used; the message says what, why and the remedy."""
+
+
+@contextlib.contextmanager
+def errors_of(thing: str | None) -> Iterator[None]:
+    """Begins the message of an `InputError` with the name of a thing, unless it is None."""
+    try:
+        yield
+    except InputError as error:
+        if thing is None:
+            raise
+        raise InputError(f"{thing}: {error}") from error
 
 
 class InputWarning(UserWarning):

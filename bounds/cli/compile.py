@@ -25,7 +25,7 @@ from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows
-from jax_models.errors import InputError
+from jax_models.errors import InputError, errors_of
 from jax_models.format.build import name_tensors
 from jax_models.format.config import encode_config
 from jax_models.programs import rasp
@@ -81,13 +81,9 @@ class CompileOptions(Computed, Stored):
     )
 
 
-def _tell(done: int, total: int, length: int) -> None:
-    tell(f"{done} of {total} rounds, n = {length}")
-
-
 # A model, columns on its origin, the longest n that it is exact to, and its test on the
-# groups of `strings_to_test`.
-Compiled = tuple[jm.Transformer, dict[str, Any], int, Callable[[Any], dict[str, Any]]]
+# groups of `strings_to_test`, which reports its rounds.
+Compiled = tuple[jm.Transformer, dict[str, Any], int, Callable[..., dict[str, Any]]]
 
 
 def plan(options: CompileOptions) -> Work:
@@ -108,13 +104,12 @@ def plan(options: CompileOptions) -> Work:
 
     def compute() -> dict[str, Any]:
         size = len(alphabet), options.self_test, options.seed, most
-        return {"self_test": test(list(strings_to_test(*size)))}
+        report = lambda done, all_of, n: tell(f"{done} of {all_of} rounds, n = {n}")
+        return {"self_test": test(list(strings_to_test(*size)), report)}
 
-    cell = Cell(config, "self-test", compute)
-    cells = [cell] if options.self_test else []
+    cells = [Cell(config, "self-test", compute)] if options.self_test else []
 
     def finish(store: ResultStore) -> Exports:
-        tested = [row["self_test"] for row in found_rows(store, cells)]
         config = encode_config(model, name_tensors(model))
         record = {
             **about,
@@ -126,8 +121,9 @@ def plan(options: CompileOptions) -> Work:
             "position": config.get("position"),
             "temperature": [layer.get("temperature") for layer in config["layers"]],
             "exact_length": most,
-            "self_test": tested[0] if tested else None,
+            "self_test": None,
         }
+        record.update(*found_rows(store, cells))
         return model_exports(model, record, partial(_report, record, options))
 
     return Work(finish, cells, unit="self-tests", is_whole=True)
@@ -135,15 +131,13 @@ def plan(options: CompileOptions) -> Work:
 
 def _of_program(options: CompileOptions, alphabet: tuple[str, ...]) -> Compiled:
     text = read_whole("program", path := options.program or "")
-    try:
+    with errors_of(path):
         program = rasp.check_program(text, alphabet)
         plan = rasp.plan_program(program)
         check_length(plan, max(1, options.self_test), options.dtype)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
     model = rasp.build_model(plan, options.dtype)
-    test = lambda groups: test_program(model, plan, program, groups, _tell)
     longest = rasp.longest_exact_length(plan, options.dtype)
+    test = partial(test_program, model, plan, program)
     return model, {"program": text, "alphabet": alphabet}, longest, test
 
 
@@ -153,7 +147,7 @@ def _of_formula(options: CompileOptions, alphabet: tuple[str, ...]) -> Compiled:
     require_expressible(formula, alphabet, mode, lambda part: str(places[part]))
     model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
     require_exact(model, options.self_test)
-    test = lambda groups: run_self_test(model, formula, alphabet, groups, _tell)
+    test = partial(run_self_test, model, formula, alphabet)
     about = {"formula": format_formula(formula), "alphabet": alphabet}
     return model, {**about, "mode": options.mode}, exact_length(model), test
 

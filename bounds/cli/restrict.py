@@ -13,8 +13,6 @@ continues where it stopped. The figure shows who can attend to whom before and a
 
 import json
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax_models as jm
@@ -42,9 +40,11 @@ from bounds.restriction.record import (
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from jax_models.arguments import show
+from jax_models.errors import errors_of
 from jax_models.languages import RegularLanguage
 
 NO_LANGUAGE = "none"
+ASKED = ("query", "method", "attempts", "seed", "pre_restriction")  # of a search
 SEARCHING: dict[str, Any] = {
     "used_if": lambda one: one.verify is None,
     "otherwise": "is of the search, and --verify checks a certificate; leave it out",
@@ -103,9 +103,7 @@ def plan(options: RestrictOptions) -> Work | None:
         return None
     language, length = read_language(options.language), options.length
     model = restricted_model(options, language, length)
-    names = ("query", "method", "attempts", "seed")
-    asked: dict[str, Any] = {name: getattr(options, name) for name in names}
-    asked["pre_restriction"] = None
+    asked: dict[str, Any] = {name: getattr(options, name) for name in ASKED}
     if options.pre_restriction is not None:
         asked["pre_restriction"], *others = read_tokens(options.pre_restriction)
         if others:
@@ -121,10 +119,9 @@ def plan(options: RestrictOptions) -> Work | None:
         "n": length,
         **asked,
     }
-    search: Callable[..., Restriction] = find_restriction
+    search, start = find_restriction, time.monotonic()
     if language != NO_LANGUAGE:
-        search = partial(find_counterexample, language=language)
-    start = time.monotonic()
+        search, asked["language"] = find_counterexample, language
 
     def look(store: ResultStore, **more: Any) -> tuple[Restriction, float]:
         remember, earlier = keep_parts(store, config, options.fresh)
@@ -142,17 +139,13 @@ def plan(options: RestrictOptions) -> Work | None:
             progress.advance("verified")
         seconds = time.monotonic() - start + earlier
         record = {**found.certificate, "seconds": seconds, "verified": True}
-        said = "The independent checker accepts the certificate."
-        return Exports(
-            record,
-            "\n".join([*describe_restriction(found, seconds), said]),
-            figure=lambda: restriction_figure(model, found),
-        )
+        lines = describe_restriction(found, seconds)
+        lines.append("The independent checker accepts the certificate.")
+        figure = lambda: restriction_figure(model, found)
+        return Exports(record, "\n".join(lines), figure=figure)
 
-    def rows(store: ResultStore) -> list[dict[str, Any]]:
-        verified = {"language": options.language, "verified": True}
-        return [restriction_row(look(store)[0]) | verified]
-
+    verified = {"language": options.language, "verified": True}
+    rows = lambda store: [restriction_row(look(store)[0]) | verified]
     return Work(finish, opening=f"restrict: n = {length}", rows=rows, is_kept=True)
 
 
@@ -167,15 +160,11 @@ def read_language(name: str) -> Any:
     return name if name in (*NAMES, NO_LANGUAGE) else RegularLanguage.read(name)
 
 
-def restricted_model(
-    options: RestrictOptions, language: Any, length: int
-) -> jm.Transformer:
+def restricted_model(options: Model, language: Any, length: int) -> jm.Transformer:
     """Model of the flags with a language's symbols; leftmost-hard if random."""
-    symbols = 4 if language == "dyck2" else 2
-    if isinstance(language, RegularLanguage):
-        symbols = max(2, len(language.symbols))
-    sizes = {"vocab_size": symbols, "max_length": length}
-    return weighted_model(options, "leftmost_hard", **sizes)
+    own = len(getattr(language, "symbols", ()))  # of a file's; names have none
+    sizes = {"vocab_size": 4 if language == "dyck2" else max(2, own)}
+    return weighted_model(options, "leftmost_hard", **sizes, max_length=length)
 
 
 def verify(options: RestrictOptions, file: str) -> None:
@@ -183,25 +172,23 @@ def verify(options: RestrictOptions, file: str) -> None:
     certificate = read_certificate(file)
     n, language = certificate.get("n"), certificate.get("language")
     length = n if isinstance(n, int) and n > 0 else 1
-    there = {"length": n, "language": language or NO_LANGUAGE}
-    there["query"] = certificate.get("query")
-    given = {x: getattr(options, x) for x in there if x in options.given}
-    asked = read_language(options.language)
-    if "language" in given and isinstance(asked, RegularLanguage):
-        given["language"] = json.loads(asked.text)
-    if given.get("query", 0) < 0:
-        given["query"] += length
-    for name, value in given.items():
-        if value != there[name]:
+    asked: Any = read_language(options.language)
+    if isinstance(asked, RegularLanguage):
+        asked = json.loads(asked.text)
+    query = options.query + (length if options.query < 0 else 0)
+    for name, value, there in (
+        ("length", options.length, n),
+        ("language", asked, language or NO_LANGUAGE),
+        ("query", query, certificate.get("query")),
+    ):
+        if name in options.given and value != there:
             raise jm.InputError(
-                f"--{name}={value}, but certificate {file} has {show(there[name])}; leave "
+                f"--{name}={value}, but certificate {file} has {show(there)}; leave "
                 "the flag out, or name another certificate"
             )
     if isinstance(language, dict):
-        try:
+        with errors_of(f"language of certificate {file}"):
             language = RegularLanguage.decode(language)
-        except jm.InputError as error:
-            raise jm.InputError(f"language of certificate {file}: {error}") from error
     model = restricted_model(options, language, length)
     checked = check_certificate(model, certificate)
     if not checked.accepted:

@@ -10,6 +10,7 @@ from bounds.curves import inputs
 from jax_models import languages
 from jax_models.arguments import expect_file
 from jax_models.constructions import PRESET_LANGUAGES
+from jax_models.errors import errors_of
 from jax_models.format.input_files import (
     FASTA,
     SMILES,
@@ -116,12 +117,10 @@ def check_given(given: inputs.GivenInputs, model: jm.Transformer) -> inputs.Give
     """Given inputs without padding; raises `InputError` for a token the model lacks."""
     sequences = []
     for sequence in given.sequences:
-        try:
+        with errors_of(given.name):
             check_tokens(model.vocab_size, sequence)
             leave = None if model.padding is None else model.padding.leave
             sequences.append(sequence if leave is None else leave(sequence))
-        except jm.InputError as error:
-            raise jm.InputError(f"{given.name}: {error}") from error
     return dataclasses.replace(given, sequences=tuple(sequences))
 
 

@@ -13,6 +13,7 @@ from bounds.influence.targets.base import is_count
 from bounds.influence.targets.log_probability_sum import AHEAD
 from bounds.influence.targets.table import TARGETS
 from jax_models.arguments import expect_file, show
+from jax_models.errors import errors_of
 from jax_models.format.input_files import load_array, read_whole
 from jax_models.format.pretrained.tokenizer import list_substitutes
 
@@ -125,10 +126,8 @@ def _read_candidates(path: str, tokenizer: jm.Tokenizer | None) -> np.ndarray:
     lines = [line.split() for line in read_whole("candidates", path).splitlines()]
     rows = []
     for at, line in enumerate(lines, 1):
-        try:
+        with errors_of(f"{path}: line {at}"):
             rows.append([number_symbol(name, tokenizer, path) for name in line])
-        except jm.InputError as error:
-            raise jm.InputError(f"{path}: line {at}: {error}") from error
     filled = np.full((len(rows), max(map(len, rows), default=0)), -1, object)
     for at, row in enumerate(rows):
         filled[at, : len(row)] = row
