@@ -71,7 +71,9 @@ class Asked:
     @property
     def words(self) -> InputWords:
         """Words on positions and symbols of the input."""
-        return InputWords(self.tokens, self.tokenizer and self.tokenizer.name)
+        name = self.tokenizer and self.tokenizer.name
+        special = special_symbols(self.subject.model, self.tokenizer)
+        return InputWords(self.tokens, name, special)
 
     @property
     def hashes(self) -> dict[str, str]:

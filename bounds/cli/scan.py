@@ -9,13 +9,12 @@ continues where it stopped.
     --model=checkpoint --sequence=MKTAYIAK --rows=3 --out=results/mine
 """
 
-import contextlib
 import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jax.sharding import Mesh
@@ -30,15 +29,15 @@ from bounds.cli.in_parts import (
     read_asked,
     work_in_parts,
 )
-from bounds.cli.shared import target
 from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.input_source import record_names
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Work
+from bounds.cli.shared.target import number_symbol, target_key
 from bounds.curves.measurement import Subject
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
-from bounds.influence.build import TableOptions
+from bounds.influence.build import Edit, TableOptions
 from bounds.influence.choice import TABLE_METHOD_NAMES
 from bounds.influence.report import (
     MASKS,
@@ -47,14 +46,14 @@ from bounds.influence.report import (
     scan_record,
     top_line,
 )
-from bounds.influence.table.lines import Named, Residues, largest_lines, write_lines
-from bounds.influence.table.reductions import Reduce
+from bounds.influence.table.lines import Named, largest_lines, write_lines
 from bounds.influence.table.view import SHAPES, check_shape
 from bounds.influence.table.words import WORDS, parse_reduce, parse_rows
 from bounds.numbers.kind import RTOL_EXACT
 from bounds.recipes.question import Recipe
 from bounds.store.output import FORMATS, write_bytes, write_csv
 from jax_models.arguments import show
+from jax_models.errors import errors_of
 
 # The one format that not all commands draw.
 PAGE = "html"
@@ -213,17 +212,6 @@ def plan(options: ScanOptions) -> Work:
     )
 
 
-@contextlib.contextmanager
-def _named_record(options: ScanOptions, record: str | None) -> Iterator[None]:
-    """Context in which an `InputError` begins with the file and the record."""
-    try:
-        yield
-    except jm.InputError as error:
-        if record is None:
-            raise
-        raise jm.InputError(f"{options.fasta}: record {record}: {error}") from error
-
-
 def _ask_all(options: ScanOptions, mesh: Mesh | None) -> Iterator[Planned]:
     """Yields the request of each record of a FASTA file, or of the one input."""
     names = [] if "input" in options.given else record_names(options)
@@ -237,7 +225,7 @@ def _ask_all(options: ScanOptions, mesh: Mesh | None) -> Iterator[Planned]:
                 f"{show(name)}, and share a table; give them different first words, or "
                 "scan one by --input"
             )
-        with _named_record(options, name):
+        with errors_of(name and f"{options.fasta}: record {name}"):
             one = options if name is None else dataclasses.replace(options, input=at)
             asked = dataclasses.replace(_ask(one, first), record=name)
             found = asked.plan(mesh)
@@ -248,7 +236,11 @@ def _ask_all(options: ScanOptions, mesh: Mesh | None) -> Iterator[Planned]:
 
 def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
     """Request of the scan that the flags describe; `first` is the first record's subject."""
-    asked, reduce = read_asked(options, first), parse_reduce(options.reduce)
+    if options.recipe == "mutagenesis":
+        watched = options.target if "target" in options.given else "logits"
+        how = {"target": watched, "reduce": options.reduce or "none"}
+        options = dataclasses.replace(options, **how)
+    asked = read_asked(options, first)
     if options.positions is not None:
         length = len(asked.tokens)
         if beyond := [x for x in options.positions if x >= length]:
@@ -256,59 +248,48 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
                 f"--positions lists {beyond[0]}; the input has positions 0 to {length - 1}"
             )
         asked = dataclasses.replace(asked, positions=list(options.positions))
-    entries = options.target_symbols
-    if entries is not None:
-        number = target.number_symbol
-        entries = [number(x, asked.tokenizer, "--target_symbols") for x in entries]
-    edit: Any = options.edit  # one of its words
-    table = TableOptions(
-        parse_rows(options.rows), entries, reduce, options.diagonal, edit
-    )
-    if "first_residue" in options.given and _residues(asked, 1) is None:
+    if "first_residue" in options.given and asked.words.residues(1) is None:
         raise jm.InputError(
             "--first_residue numbers residues, and the input's symbols are no letters of a "
             "tokenizer; leave it out"
         )
-    if options.recipe == "mutagenesis":
-        table = dataclasses.replace(table, reduce=reduce or "none")
-        if "target" not in options.given:
-            asked = _watching(asked, "logits")
-    elif options.recipe is not None:
-        return _by_recipe(options, asked, reduce)
+    if options.recipe not in (None, "mutagenesis"):
+        return _by_recipe(options, asked)
+    entries = options.target_symbols
+    if entries is not None:
+        where = "--target_symbols"
+        entries = [number_symbol(x, asked.tokenizer, where) for x in entries]
+    rows, reduce = parse_rows(options.rows), parse_reduce(options.reduce)
+    edit = cast(Edit, options.edit)
+    table = TableOptions(rows, entries, reduce, options.diagonal, edit)
     return dataclasses.replace(asked, table=table)
 
 
-def _watching(asked: Asked, watched: Any) -> Asked:
-    """The request with another target."""
-    question = dataclasses.replace(asked.subject.question, target=watched)
-    subject = dataclasses.replace(asked.subject, question=question)
-    return dataclasses.replace(asked, subject=subject)
-
-
-def _by_recipe(options: ScanOptions, asked: Asked, reduce: Reduce) -> Asked:
+def _by_recipe(options: ScanOptions, asked: Asked) -> Asked:
     """The request `asked` by a recipe, with the recipe's own options."""
-    named, words = str(options.recipe), asked.tokenizer
+    named, words, subject = str(options.recipe), asked.tokenizer, asked.subject
     own = options.given.intersection(("epsilon", "unit"))
     given = {name: getattr(options, name) for name in own}
-    if reduce is not None:
-        given["reduce"] = reduce
+    if options.reduce is not None:
+        given["reduce"] = parse_reduce(options.reduce)
     if named == "masked_marginals":
-        masks = []
-        if words is not None:
-            masks = [words.symbol(name) for name in MASKS if name in words.names]
-        if not masks and asked.subject.model.token_dropout is None:
+        masks = [x for x in MASKS if words is not None and x in words.names]
+        if words is not None and masks:
+            given["mask"] = words.symbol(masks[-1])
+        elif subject.model.token_dropout is None:
             raise jm.InputError(
                 f"--recipe={named}: no mask is known; name with --tokenizer a vocabulary "
                 f"that has {' or '.join(MASKS)}"
             )
-        given["mask"] = masks[-1] if masks else None
     if asked.symbols is not None:
         given["symbols"] = asked.symbols.ravel().tolist()
     plan = inspect.unwrap(getattr(recipes, named))
-    model, at = asked.subject.model, asked.positions
-    recipe: Recipe = plan(model, asked.tokens, positions=at, **given)
+    at = asked.positions
+    recipe: Recipe = plan(subject.model, asked.tokens, positions=at, **given)
+    question = dataclasses.replace(subject.question, target=recipe.target)
     return dataclasses.replace(
-        _watching(asked, recipe.target),
+        asked,
+        subject=dataclasses.replace(subject, question=question),
         table=recipe.table,
         positions=recipe.positions,
         symbols=None if recipe.symbols is None else np.asarray(recipe.symbols),
@@ -319,14 +300,9 @@ def _by_recipe(options: ScanOptions, asked: Asked, reduce: Reduce) -> Asked:
 def _named(found: Joined, first_residue: int) -> Named:
     """Scan with names of its symbols, as residues if all symbols of the input are letters."""
     asked, model = found.asked, found.asked.subject.model
-    name = _residues(asked, first_residue) or asked.words.name
+    name = asked.words.residues(first_residue) or asked.words.name
     of_vocabulary = model.classes == model.vocab_size  # a classifier's are no symbols
     return Named(found.result, name, asked.record, of_vocabulary)
-
-
-def _residues(asked: Asked, first_residue: int) -> Residues | None:
-    special = target.special_symbols(asked.subject.model, asked.tokenizer)
-    return asked.words.residues(special, first_residue)
 
 
 def describe(found: Joined) -> dict[str, Any]:
@@ -334,7 +310,7 @@ def describe(found: Joined) -> dict[str, Any]:
     asked, record = found.asked, scan_record(found.result)
     return {
         **record,
-        "target": target.target_key(asked.subject.question.target),
+        "target": target_key(asked.subject.question.target),
         **found.columns,
         **asked.words.names(record["position"], record["symbol"]),
         **({} if asked.record is None else {"record": asked.record}),
@@ -367,10 +343,10 @@ def _export(options: ScanOptions, found: Sequence[Joined]) -> Exports:
         files["top.csv"] = functools.partial(write_csv, columns=columns, rows=lines)
         report += map(top_line, lines)
     ambiguous = sum(one.ambiguous for one in found)
+    figure = None
     if len(found) > 1:
         report.append("Arrays and figures are of one record: --input=K writes them")
-    figure = None
-    if len(found) == 1:
+    else:
         drawn_as = quantity + ("" if scan.exact else f", {scan.kind}")
         drawn = scan, drawn_as, tables[0].name, options.figure
         files["scan.npz"] = scan.to_npz

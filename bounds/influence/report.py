@@ -31,6 +31,7 @@ class InputWords:
 
     tokens: Int[np.ndarray, "tokens"]
     name: Callable[[int], str] | None  # of a symbol; None where symbols have no names
+    special: Sequence[int] = ()  # symbols that are no residues
 
     def names(self, position: int | None, symbol: int | None) -> dict[str, Any]:
         """Columns of names of the token at a position and of the new symbol, if any."""
@@ -47,15 +48,15 @@ class InputWords:
         words = f"at position {position}{old}"
         return words if symbol is None else f"{words}, symbol {symbol}{new}"
 
-    def residues(self, special: Sequence[int], first: int) -> Residues | None:
+    def residues(self, first: int) -> Residues | None:
         """Names of substitutions as of residues; None if not all symbols are letters."""
         if self.name is None:
             return None
-        own = [self.name(x) for x in set(self.tokens.tolist()) - set(special)]
+        own = [self.name(x) for x in set(self.tokens.tolist()) - set(self.special)]
         if any(len(x) != 1 for x in own):
             return None
         # A mask stands for a residue.
-        uncounted = tuple(x for x in special if self.name(x) not in MASKS)
+        uncounted = tuple(x for x in self.special if self.name(x) not in MASKS)
         return Residues(self.name, self.tokens, uncounted, first)
 
 
