@@ -6,8 +6,6 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-import filelock
-
 from jax_models.errors import InputError
 
 SCHEMA_VERSION = 3
@@ -99,7 +97,8 @@ def refuse_special_file(path: Path) -> None:
 @contextlib.contextmanager
 def lock(path: Path, wait_seconds: float) -> Iterator[None]:
     """Hold the exclusive right to write a store; `StoreBusyError` after `wait_seconds`."""
-    # On a file beside the store, since a lock of its own would shut out readers.
+    # SQLite's exclusive lock on an empty file beside the store: portable, and released when
+    # the process dies. Not on the store itself, which would shut out readers.
     with contextlib.suppress(FileNotFoundError):
         os.stat(path)  # refuses a link that leads back to itself
     # A link leads to the file that its other names lead to.
@@ -107,13 +106,20 @@ def lock(path: Path, wait_seconds: float) -> Iterator[None]:
     beside = target.with_name(target.name + ".lock")
     refuse_special_file(beside)
     with contextlib.ExitStack() as opened:
-        try:
-            opened.enter_context(filelock.FileLock(beside, timeout=wait_seconds))
-        except filelock.Timeout as error:
-            raise StoreBusyError(
-                f"{path}: in use by another run (waited {wait_seconds:g} s); let it "
-                "finish, or choose another --out"
-            ) from error
+        with explained(beside):
+            connection = sqlite3.connect(
+                beside, isolation_level=None, timeout=wait_seconds
+            )
+            opened.callback(connection.close)
+            try:
+                connection.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                raise StoreBusyError(
+                    f"{path}: in use by another run (waited {wait_seconds:g} s); let "
+                    "it finish, or choose another --out"
+                ) from error
         yield
 
 
