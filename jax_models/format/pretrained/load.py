@@ -6,6 +6,7 @@ norm.
 """
 
 import os
+import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,7 +30,6 @@ from jax_models.format.pretrained.families import (
     ARCHITECTURES,
     FAMILIES,
     HEADS,
-    LEFT_BEHIND,
     Family,
 )
 from jax_models.format.pretrained.folder import Folder, read_json
@@ -249,7 +249,7 @@ def _is_skipped(name: str, family: Family, prefix: str, head: str) -> bool:
     plain = name.removeprefix(prefix)
     if head == "causal_lm" and plain == "lm_head.bias":  # these read-outs have none
         return False
-    if LEFT_BEHIND.fullmatch(plain) or plain.startswith(HEADS):
+    if re.sub(r"\d+", "#", plain) in family.left_behind or plain.startswith(HEADS):
         return True
     body = (prefix,) if prefix else tuple(f"{part}." for part in family.body)
     # With a prefix, a tensor outside the base model is of a head.

@@ -1,7 +1,5 @@
 """The supported families of checkpoints, `FAMILIES`; each family has a file."""
 
-import re
-
 from jax_models.format.pretrained.families.albert import ALBERT
 from jax_models.format.pretrained.families.bert import BERT, ELECTRA, ROBERTA
 from jax_models.format.pretrained.families.distilbert import DISTILBERT
@@ -45,13 +43,4 @@ HEADS = tuple(
     "cls. classifier. classifier_ decoder. discriminator_predictions. embed_out. "
     "generator_ head. lm_head. multiple_choice_head. pooler. pre_classifier. predictions. "
     "qa_outputs. score. sequence_summary. sop_classifier. v_head. vocab_".split()
-)
-
-# What writers left in files, without the base model's prefix: masks and scores of masked
-# places, rotary frequencies, position and type ids, ESM-2's contact head and, where its
-# positions are rotary, a table of them.
-LEFT_BEHIND = re.compile(
-    r"(?:\w+\.)*(?:attn|attention)\.(?:masked_)?bias|(?:\w+\.)*rotary_emb(?:eddings)?\.\w+"
-    r"|embeddings\.(?:position_ids|token_type_ids|position_embeddings\.weight)"
-    r"|contact_head\.regression\.\w+"
 )

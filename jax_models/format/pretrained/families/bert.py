@@ -201,5 +201,8 @@ bert_like = functools.partial(
 BERT = bert_like(heads=HEADS, decoder="cls.predictions.decoder.weight")
 ROBERTA = bert_like(heads=ROBERTA_HEADS, decoder="lm_head.decoder.weight")
 ELECTRA = bert_like(
-    heads=ELECTRA_HEADS, decoder="generator_lm_head.weight", narrow=True
+    heads=ELECTRA_HEADS,
+    decoder="generator_lm_head.weight",
+    narrow=True,
+    others=("embeddings_project",),
 )

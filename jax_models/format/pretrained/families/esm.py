@@ -67,6 +67,16 @@ ESM = Family(
     decoder="lm_head.decoder.weight",
     heads=bert.ROBERTA_HEADS,
     layers="encoder.layer.",
+    others=("contact_head",),
+    # Where positions are rotary, files have a table all the same.
+    left_behind=(
+        *Family.left_behind,
+        "embeddings.position_embeddings.weight",
+        "encoder.layer.#.attention.self.rotary_embeddings.inv_freq",
+        "rotary_embeddings.inv_freq",
+        "contact_head.regression.weight",
+        "contact_head.regression.bias",
+    ),
     layer=LAYER,
     norms={"final_norm": "encoder.emb_layer_norm_after"},
     keys={"hidden_act": ""},  # gelu whatever it says

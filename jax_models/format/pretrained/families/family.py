@@ -50,13 +50,20 @@ class Family:
     # Adds the layers, whose tensors' names begin with its argument; their entries.
     put_layers: Callable[[Parts, str], list[dict[str, Any]]] = plain_layers
     tied: bool = True  # default: whether the decoder is the embedding
+    others: tuple[str, ...] = ()  # first parts of other names of the base model
+    # Names of stored tensors that are not needed; # stands for a number.
+    left_behind: tuple[str, ...] = (
+        "embeddings.position_ids",
+        "embeddings.token_type_ids",
+    )
 
     @property
     def body(self) -> tuple[str, ...]:
-        """Begins of the base model's tensor names."""
-        tables = (self.embedding, self.position, *self.norms.values())
+        """First parts of the base model's tensor names."""
+        # All of them: what is outside the base model is taken for a head.
+        tables = self.embedding, self.position, self.layers, *self.norms.values()
         firsts = (name.partition(".")[0] for name in tables if name)
-        return (*dict.fromkeys(firsts), self.layers.removesuffix("."))
+        return (*dict.fromkeys(firsts), *self.others)
 
     def find_prefix(self, names: Iterable[str]) -> str:
         """Most frequent prefix of the base model's tensor names, as "bert."; may be empty."""

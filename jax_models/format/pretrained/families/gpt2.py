@@ -52,6 +52,7 @@ DECODER: dict[str, Put] = {"causal_lm": causal_lm, "classifier": classifier}
 GPT2 = Family(
     embedding="wte.weight",
     position="wpe.weight",
+    left_behind=("h.#.attn.bias", "h.#.attn.masked_bias"),
     heads=DECODER,
     layers="h.",
     layer=LAYER,

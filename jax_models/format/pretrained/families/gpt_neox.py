@@ -33,6 +33,10 @@ def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
 
 GPT_NEOX = Family(
     embedding="embed_in.weight",
+    left_behind=tuple(
+        f"layers.#.attention.{name}"
+        for name in ("bias", "masked_bias", "rotary_emb.inv_freq")
+    ),
     decoder="embed_out.weight",
     heads=DECODER,
     layer=LAYER,

@@ -82,6 +82,12 @@ def _windows(folder: Source, count: int) -> list[dict[str, int]]:
 
 LLAMA = Family(
     embedding="embed_tokens.weight",
+    others=("rotary_emb",),
+    left_behind=tuple(
+        f"{place}rotary_emb.{name}"
+        for place in ("", "layers.#.self_attn.")
+        for name in ("inv_freq", "original_inv_freq", "cos_cached", "sin_cached")
+    ),
     heads=DECODER,
     layer=LAYER,
     norms={"final_norm": "norm"},

@@ -34,6 +34,8 @@ def prepare(parts: Parts, prefix: str) -> None:
 
 OPT = Family(
     embedding="embed_tokens.weight",
+    others=("embed_positions", "final_layer_norm"),
+    left_behind=(),
     heads=DECODER,
     layer=LAYER,
     keys={

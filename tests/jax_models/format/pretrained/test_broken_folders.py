@@ -74,6 +74,16 @@ TENSORS = {
         adding("bert.adapter.weight", 3),
         ("'bert.adapter.weight'", "does not have", "configuration"),
     ),
+    "unknown, of no prefix": (
+        "bert_model",
+        adding("encoder.rel_bias.weight", 3),
+        ("'encoder.rel_bias.weight'", "does not have", "configuration"),
+    ),
+    "left behind by another family": (
+        "bert",
+        adding("bert.rotary_emb.inv_freq", 3),
+        ("'bert.rotary_emb.inv_freq'", "does not have", "configuration"),
+    ),
     "sinks": ("llama", adding(SINKS, 2), (SINKS[6:], "has attention sinks")),
     "two names": (
         "bert",
