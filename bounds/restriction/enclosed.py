@@ -220,15 +220,16 @@ def mean_of_members(
     size = chosen @ np.abs(values.value)
     brought = chosen @ values.radius
     unit = units(values.value).min(axis=-2, keepdims=True, initial=NO_UNIT)
-    mean = total / count
+    steps = members.shape[-1]
+    known = (brought == 0) & counted(inflated(size, steps), unit)
+    summed, mean = rounded(total, brought, size, steps, known), total / count
     # The product is exact and gives the sum back: then the quotient was not rounded. The
     # bits of a rounded quotient are known too, but they are not the real number of an
     # exact certificate.
     whole = counted(np.abs(mean) * count, units(mean)) & (mean * count == total)
     # A mean is exact where both the sum and the quotient are.
-    exact = (brought == 0) & counted(inflated(size, members.shape[-1]), unit) & whole
-    steps = members.shape[-1] + 2
-    return rounded(mean, inflated(brought / count, steps), size / count, steps, exact)
+    exact = (summed.radius == 0) & whole
+    return rounded(mean, summed.radius / count, np.abs(mean), 1, exact)
 
 
 @functools.singledispatch
