@@ -83,9 +83,11 @@ def satisfies(
     return evaluate_formula(formula, strings, alphabet)[..., -1]
 
 
-def check_strings(strings: ArrayLike, alphabet: Sequence[str]) -> np.ndarray:
+def check_strings(
+    strings: ArrayLike, alphabet: Sequence[str], name: str = "strings"
+) -> np.ndarray:
     """Returns strings as ids [n] or [count, n]; an `InputError` outside the alphabet."""
-    tokens = expect_strings("strings", strings)
+    tokens = expect_strings(name, strings)
     wrong = np.argwhere((tokens < 0) | (tokens >= len(alphabet)))
     if wrong.size:
         place = tuple(int(i) for i in wrong[0])

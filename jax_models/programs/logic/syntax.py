@@ -46,7 +46,7 @@ class Node(metaclass=Interned):
         """Checks the fields, words or formulas, by their annotations."""
         name = type(self).__name__
         for field, value in vars(self).items():
-            words = getattr(self.__annotations__[field], "__args__", ())
+            words = getattr(self.__dataclass_fields__[field].type, "__args__", ())
             if value not in words if words else not isinstance(value, FormulaNode):
                 of = name if words else vars(self).get("operator", name)
                 expected = " or ".join(map(repr, words)) or "a formula"

@@ -53,7 +53,7 @@ def evaluate_program(program: CheckedProgram, tokens: Any) -> np.ndarray:
         InputError: for tokens that are none of the alphabet, or a length at which an
             integer of the program may leave 64 bits.
     """
-    ids = check_strings(tokens, program.alphabet)
+    ids = check_strings(tokens, program.alphabet, "tokens")
     n = ids.shape[-1]
     for node, found in program.types.items():
         if isinstance(found, IntegerType):
