@@ -13,7 +13,7 @@ import bounds
 import jax_models as jm
 from benchmarks import reference
 from bounds.all_inputs.supremum import exact_supremum
-from bounds.influence.propagation import first_layer
+from bounds.influence.propagation import pointwise
 from bounds.restriction.checker import check_certificate
 from jax_models.model.attending import project_key_changes
 from jax_models.model.transformer import embedded
@@ -99,7 +99,7 @@ def test_brute_force_notices_wrong_changes_of_keys(planted, monkeypatch):
 
     config, tensors = written(model)
     expected = reference.influence(config, tensors, tokens)
-    monkeypatch.setattr(first_layer, "project_key_changes", wrong)
+    monkeypatch.setattr(pointwise, "project_key_changes", wrong)
     found = bounds.compute_influence(
         model, tokens, method="incremental", rounding="none"
     )

@@ -27,7 +27,6 @@ ON_THE_HOST = {
     "bounds.lemma5.certificate.sections",
     "bounds.influence.screening.envelopes",
     "bounds.restriction.possible",
-    "bounds.simulation.measure",
     "jax_models.programs.logic.self_test",
     "jax_models.languages.automaton",
     "jax_models.languages.dyck_source",

@@ -150,7 +150,7 @@ def test_a_layer_norm_is_within_its_gain_variation_and_rounding():
 def test_steps_and_slopes_stray_no_further_than_they_are_said_to(activation):
     bend = ACTIVATIONS[activation]
     z, moved = map(jnp.asarray, RNG.normal(size=(2, 500)))
-    known, spread = RNG.uniform(0, [[0.5], [1.5]], (2, 500))
+    known, spread = map(jnp.asarray, RNG.uniform(0, [[0.5], [1.5]], (2, 500)))
     steps, slopes = (
         step_strays(bend, z, moved, known),
         slope_strays(bend, z, moved, spread),
