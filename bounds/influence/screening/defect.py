@@ -64,9 +64,9 @@ def norm_defect(
     curved = SECOND_DERIVATIVE / width * inside**2 * (size + unknown / 2)
     # The change and the derivative by e, each by its own size.
     factor = jnp.minimum(curved, there + 1 / before)
-    # An infinite factor times a change of 0 would be NaN.
+    # An infinite factor times a change of 0 would be NaN; a change that is no number stays.
     defect, moved = (
-        jnp.where(unknown > 0, gain * x * unknown, 0.0) for x in (factor, there)
+        jnp.where(unknown == 0, 0.0, gain * x * unknown) for x in (factor, there)
     )
     by_derivative = gain * unknown / before
     moved = jnp.minimum(by_derivative + defect, moved)
@@ -167,7 +167,7 @@ def _(operation: Activation, at: tuple[Any, ...], *reach: Array) -> Array:
     (moved,) = reach
     # On the way the slope grows by at most the curvature times the way.
     steep = jnp.abs(operation.slope(*at)).max(axis=-1) + operation.curvature * moved
-    return jnp.where(moved > 0, steep * moved, 0.0)
+    return jnp.where(moved == 0, 0.0, steep * moved)
 
 
 @gain.register

@@ -30,6 +30,14 @@ def test_the_second_derivative_is_at_most_two_over_root_three():
     assert np.sqrt(square.max()) <= SECOND_DERIVATIVE * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_reach_that_is_no_number_bounds_nothing(activation):
+    at, reach = jnp.ones((1, WIDTH)), jnp.full(1, jnp.nan)
+    assert np.isnan(gain(ACTIVATIONS[activation], (at,), reach)).all()
+    bounds = norm_defect(_norm(1.0), at, at[..., None], reach[None])
+    assert np.isnan(bounds).all()
+
+
 @pytest.mark.parametrize("epsilon", [1e-5, 1.0])
 def test_no_change_goes_beyond_the_bounds_and_some_come_near(epsilon):
     rng = np.random.default_rng(1)
