@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax_models as jm
-from bounds.batch.specification import typed
 from bounds.cli.shared import groups
 from bounds.cli.shared.progress import Progress
 from bounds.cli.start import STORE_NAME
@@ -29,7 +28,7 @@ from bounds.store import sweep
 from bounds.store.file import explained, lock
 from bounds.store.provenance import provenance
 from bounds.store.results import MemoryResults, ResultStore
-from jax_models.arguments import read_json_file
+from jax_models.arguments import read_json_file, show
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
 from jax_models.run.evaluate import AmbiguousTieWarning
@@ -142,13 +141,22 @@ def _difference(
     if not apart:
         return None
     was, now = (
-        " ".join(
-            f"no --{x}" if values[x] is None else f"--{x}={typed(values[x], x)}"
-            for x in apart[:MOST_TOLD]
-        )
+        " ".join(_shown(name, values[name]) for name in apart[:MOST_TOLD])
         for values in (recorded, given)
     )
     return f"of another configuration, {was} where this one has {now}"
+
+
+def _shown(name: str, value: Any) -> str:
+    """Words on a flag, which may have any value of JSON."""
+    match value:
+        case None:
+            return f"no --{name}"
+        case bool():
+            return f"--{name}" if value else f"--no{name}"
+        case list():
+            value = ",".join(map(str, value))
+    return f"--{name}={show(value)}"
 
 
 def record_head(options: Any) -> dict[str, Any]:

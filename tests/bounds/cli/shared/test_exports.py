@@ -70,6 +70,29 @@ def test_another_configuration_leaves_every_file_as_it_is_unless_asked(run):
     assert run(*CURVE, "--seed=2", "--figure_format=svg")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "recorded", "shown"),
+    [
+        ("num_layers", {"a": 1}, "--num_layers={'a': 1} where this one has --num_"),
+        ("num_layers", None, "no --num_layers where"),
+        ("lengths", [4, None, [{}]], "--lengths='4,None,[{}]' where this one has --le"),
+        ("language", "", "--language='' where"),
+        ("language", "a\x1b[31m\n", r"--language='a\x1b[31m\n' where"),
+        ("num_layers", False, "--nonum_layers where"),
+    ],
+)
+def test_any_value_of_a_recorded_flag_is_shown(run, tmp_path, name, recorded, shown):
+    run(*CURVE)
+    path = tmp_path / "out/curve.json"
+    record = json.loads(path.read_text())
+    assert name in record["flags"]
+    record["flags"][name] = recorded
+    path.write_text(json.dumps(record))
+    code, error, _ = run(*CURVE)
+    assert (code, error.count("\n")) == (1, 1)
+    assert f"curve.json is of another configuration, {shown}" in error
+
+
 @pytest.mark.parametrize("flag", ["", "--fresh", "--figure_format=svg"])
 def test_the_same_configuration_needs_no_flag(run, flag):
     assert run(*CURVE)[0] == 0
