@@ -35,7 +35,7 @@ def tell_of_waiting() -> Iterator[None]:
                 if _COUNTING:
                     last = time.monotonic()
                     for one in list(_COUNTING):
-                        one.tell(f"{one.counted()}, {doing}")
+                        one.wait(doing)
                 elif (now := time.monotonic()) - last >= SECONDS_BETWEEN_LINES:
                     last = now
                     print(f"{doing} ({now - start:.0f} s)", flush=True)
@@ -86,7 +86,8 @@ class Progress:
 
     def __exit__(self, *exception: object) -> None:
         """Ends the count and closes the bar."""
-        _COUNTING.remove(self)
+        with self._telling:
+            _COUNTING.remove(self)
         if self._bar is not None:
             self._bar.close()
 
@@ -152,11 +153,21 @@ class Progress:
         """Prints `what`, a state within a step, if nothing was printed for some seconds."""
         raise_requested()
         with self._telling:
-            now = time.monotonic()
-            if now - max(self._last_line, self._start) < SECONDS_BETWEEN_LINES:
-                return
-            self._last_line = now
-            if self._bar is not None:
-                self._bar.set_postfix_str(what)
-                return
-            print(f"{what} ({self._taken(now)})", flush=True)
+            self._tell(what)
+
+    def wait(self, doing: str) -> None:
+        """Prints the count and what is waited for, unless the count has ended."""
+        with self._telling:
+            # The waiting thread may come here when another has ended the count.
+            if self in _COUNTING:
+                self._tell(f"{self.counted()}, {doing}")
+
+    def _tell(self, what: str) -> None:
+        now = time.monotonic()
+        if now - max(self._last_line, self._start) < SECONDS_BETWEEN_LINES:
+            return
+        self._last_line = now
+        if self._bar is not None:
+            self._bar.set_postfix_str(what)
+            return
+        print(f"{what} ({self._taken(now)})", flush=True)

@@ -66,6 +66,16 @@ def test_nothing_is_said_when_the_work_is_over(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_a_count_that_has_ended_is_told_of_no_more(capsys):
+    with Progress(3, "lengths") as running:
+        time.sleep(0.1)
+        running.wait("at work ...")
+        assert "0 of 3 lengths done, at work ..." in capsys.readouterr().out
+        time.sleep(0.1)
+    running.wait("at work ...")
+    assert capsys.readouterr().out == ""
+
+
 def test_what_is_left_is_told_of_steps_that_are_alike(capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
