@@ -316,7 +316,10 @@ def check_alphabet(alphabet: Sequence[str]) -> tuple[str, ...]:
 def expect_keys(where: str, entry: Any, allowed: Sequence[str]) -> dict[str, Any]:
     """Returns `entry` if it is a dictionary whose keys are all in `allowed`."""
     if not isinstance(entry, dict):
-        raise InputError(f"{where} is {type(entry).__name__}; expected an object")
+        raise InputError(
+            f"{where} is {type(entry).__name__}; expected an object with "
+            f"{', '.join(allowed)}"
+        )
     for key in entry:
         if key not in allowed:
             raise InputError(

@@ -37,6 +37,8 @@ def read_lengths(text: str) -> tuple[int, ...]:
     is_range = ":" in text
     try:
         numbers = [_whole(part, text) for part in text.split(":" if is_range else ",")]
+        if is_range and len(numbers) != 3:
+            raise ValueError(f"{text!r} is no range of three numbers")
         lengths = _log_spaced(*numbers) if is_range else numbers
         for shorter, longer in itertools.pairwise(lengths):
             if longer <= shorter:
@@ -60,9 +62,7 @@ def expect_name(what: str) -> Callable[[str], None]:
     return check
 
 
-def _log_spaced(start: int, stop: int = 0, count: int = 0, *more: int) -> list[int]:
-    if more or not count:
-        raise ValueError("a range has three numbers")
+def _log_spaced(start: int, stop: int, count: int) -> list[int]:
     if stop < start:
         raise ValueError(f"the stop {stop} lies before the start {start}")
     if count == 1 and start != stop:
@@ -153,9 +153,15 @@ class Declared:
         try:
             number = self.kind(ascii_number(str(value)))
         except (ValueError, OverflowError):
+            if self.is_list:
+                named = f"{show(value)} is not {bounds.syntactic_help}"
+                several = f"{bounds.number_name}s, separated by commas"
+                raise ValueError(f"{named}; expected {several}") from None
             raise ValueError(f"expected {bounds.syntactic_help}") from None
-        # In this order: an integer may be beyond all floats.
-        if bounds.is_outside_bounds(number) or not math.isfinite(number):
+        # An integer may be beyond all floats.
+        if not (is_count or math.isfinite(number)):
+            raise ValueError(f"{number} is not a finite number")
+        if bounds.is_outside_bounds(number):
             raise ValueError(f"{number} is not {bounds.syntactic_help}")
         return number
 
@@ -278,6 +284,7 @@ def read_flags(
         _, *extra = values(["", *arguments])
     except (flags.Error, ValueError) as error:  # the latter: a value after --no
         text = re.sub(r"\('Non-boolean .*", "expected true or false", str(error))
+        text = text.removeprefix("flag ")
         raise InputError(text) from error
     if extra:
         raise InputError(

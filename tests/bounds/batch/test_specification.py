@@ -96,7 +96,7 @@ def test_a_product_beyond_measure_is_refused():
         ("a.toml", "a = " + "[" * 10**5, "cannot be read"),
         ("a.toml", "command = ", "cannot be read"),
         ("a.json", "{", "cannot be read"),
-        ("a.json", "[]", "expected an object"),
+        ("a.json", "[]", "is list; expected an object with command, fixed, sweep"),
         ("a.json", "{}", "command is None"),
         ("a.json", '{"command": "curve", "sweeps": {}}', "unknown key 'sweeps'"),
         ("a.json", '{"command": "curve", "fixed": [1]}', "fixed is"),
