@@ -51,7 +51,7 @@ from bounds.store.sweep import Cell, run_here
 from bounds.store.table import SWEPT, Table
 from bounds.version import __version__
 from jax_models.arguments import expect_file
-from jax_models.errors import InputError
+from jax_models.errors import InputError, errors_of
 from jax_models.run.device_memory import memory_planned
 
 # The commands that can be swept, and the columns that may be their main result, in words:
@@ -120,6 +120,10 @@ def make_cells(specification: Specification) -> list[Cell]:
             if name in known:
                 why = "belongs to the sweep, not to its cells; it cannot be fixed or swept"
             raise InputError(f"--{name} {why}")
+    for name, value in specification.fixed.items():
+        # Of a wrong one the first cell would be blamed.
+        with errors_of(f"fixed {name}={value}"):
+            command.parse([f"--{name}={value}"])
     found, hashed = {}, functools.cache(_content_sha256)
     for swept in specification.cells():
         given = {**specification.fixed, **swept}

@@ -109,14 +109,18 @@ class Command:
 
     def read(self, arguments: Sequence[str]) -> "Group":
         """Returns the command's options; refuses those that do not apply."""
+        found = self.parse(arguments)
+        found.refuse_unused()
+        return found
+
+    def parse(self, arguments: Sequence[str]) -> "Group":
+        """Returns the command's options, each read by itself."""
         from bounds.cli.shared.options import read_flags
 
         groups = flag_groups(self, arguments).values()
         every = itertools.chain.from_iterable(groups)
         given = read_flags(every, arguments, f"{PROGRAM} {self.name}")
-        found = self.options.parse(given)
-        found.refuse_unused()
-        return found
+        return self.options.parse(given)
 
 
 SUMMARIES = {

@@ -1,6 +1,7 @@
 """A sweep is the flags of `batch` and of its command, or one line says what is wrong."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,16 @@ def test_a_flag_of_the_file_and_beside_it_is_given_twice(run, tmp_path):
         refused.assert_refused(f"--{flag} is given twice")
 
 
+def test_a_wrong_value_that_all_cells_hold_is_blamed_on_none(run):
+    text = {"command": "curve", "fixed": {"d_ff": "x"}, "sweep": {"seed": [1, 2]}}
+    Path("a.json").write_text(json.dumps(text))
+    complaint = "--d_ff=x: expected an integer"
+    beside = run("batch", "--command=curve", "--sweep=seed=1,2", "--d_ff=x")
+    beside.assert_refused(f"attention-bounds: {complaint}")
+    refused = run("batch", "--spec=a.json")
+    refused.assert_refused(f"attention-bounds: fixed d_ff=x: {complaint}")
+
+
 @pytest.mark.parametrize("command", BATCHED)
 def test_the_help_shows_the_flags_that_can_be_held(run, command):
     shown, _ = run("batch", "--help", "--command", command).out.split("\nExamples:")
@@ -84,7 +95,7 @@ def test_the_help_shows_the_flags_that_can_be_held(run, command):
         (["--command=entropy", "--sweep=p=0.1,high"], "p=high: --p=high: "),
         (["--command=entropy", "--sweep=p=0.1,-inf"], "p=-inf: --p=-inf: -inf is not"),
         (["--command=entropy", "--lengths=4,2"], "lengths must increase"),
-        (["--command=entropy", "--p=nan"], "--p=nan: nan is not a number"),
+        (["--command=entropy", "--p=nan"], "--p=nan: nan is not a finite number"),
         (["--command=entropy", "--sweep=p=0.1,nan"], "p=nan: --p=nan: nan"),
         (["--command=curve", "--sweep=weighting=softmax,soft"], "weighting=soft: "),
         (["--command=curve", "--sweep=temperature=1,warm"], "temperature=warm: "),
