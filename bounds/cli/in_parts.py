@@ -214,9 +214,9 @@ def work_in_parts(
     @explained_loss()
     def lead() -> bool:
         opened.append(devices := open_devices(options))
+        planned.extend(ask(devices.mesh))
         if devices.leads and not options.dry_run:
             print(f"{options.COMMAND}: results go to {options.out}", flush=True)
-        planned.extend(ask(devices.mesh))
         if options.dry_run and devices.leads:
             lines = [line for one in planned for line in describe_plan(*one)]
             if not is_kept:

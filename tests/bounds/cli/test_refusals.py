@@ -39,6 +39,16 @@ def refused(table):
     Of a command that reads `file` the content of that stands in place of the flags.
     """
     command, *lines = map(str.strip, table.strip().splitlines())
+    return refuse(command, lines)
+
+
+def refused_late(table):
+    """Tests of mistakes that the work meets: command and flags, then the complaint."""
+    return refuse("", map(str.strip, table.strip().splitlines()), late=True)
+
+
+def refuse(command, lines, late=False):
+    """Tests of a command by lines of flags and complaint; only `late` a store is left."""
     cases = [line.split(" | ", 1) for line in lines]
 
     @pytest.mark.parametrize(("flags", "complaint"), cases)
@@ -48,9 +58,15 @@ def refused(table):
             Path("file").write_text(flags.encode().decode("unicode_escape"))
             flags = ""
         words = shlex.split(f"{command} {flags}".format(folder=folder, **LONG))
-        run(*words).assert_refused(complaint)
-        left = {x.name for x in Path("results").glob("*/*") if x.suffix != ".lock"}
-        assert left <= {"results.sqlite"}
+        before = set(Path().rglob("*"))
+        ended = run(*words)
+        ended.assert_refused(complaint)
+        left = set(Path().rglob("*")) - before
+        if late:
+            stores = {x for x in left if x.is_file() and x.suffix != ".lock"}
+            assert {x.name for x in stores} <= {"results.sqlite"}
+        else:
+            assert (ended.out, left) == ("", set())
 
     return test
 
@@ -74,9 +90,7 @@ test_compile_over_an_alphabet = refused("""
 test_constants = refused(f"""
     constants {SHAPE}
     --lengths=1,4 | below n = 2
-    --weighting=average_hard | average_hard is hard
     --target=logits | read-out
-    --lengths=4 --query=4 | query = 4 is out of range
     --target=loss | --target=loss
 """)
 test_curve = refused(f"""
@@ -234,7 +248,6 @@ test_substitutes = refused(f"""
 """)
 test_lipschitz = refused(f"""
     lipschitz {SHAPE} --lengths=4,8 --num_inputs=1
-    --restarts=0 --weighting=average_hard | no Lipschitz constant
     --restarts=0 --lengths=1,4 | n = 1
     --restarts=0 --query=7 | query = 7
     --steps=0 | --steps=0
@@ -247,7 +260,7 @@ test_model = refused(f"""
     --d_model=0 | --d_model=0
     --d_model=5 | even width
     --scale=-1 | --scale=-1
-    --scale=inf | --scale=inf: inf is not a non-negative number
+    --scale=inf | --scale=inf: inf is not a finite number
 """)
 test_model_of_another_kind = refused("""
     model
@@ -264,9 +277,6 @@ test_restrict = refused(f"""
     --verify=nothing.json | nothing.json
     --verify=. | is a folder
     --length=10 --attempts=1 --weighting=softmax | softmax
-    --length=9 --attempts=1 --language=dyck1 | odd
-    --length=10 --attempts=1 --dtype=float32 | float64
-    --length=10 --attempts=1 --query=99 | query
     --length=10 --attempts=1 --pre_restriction=two.npy | rows
 """)
 test_sample = refused("""
@@ -320,9 +330,7 @@ test_sensitivity = refused(f"""
     sensitivity {SHAPE} --scale=3 --lengths=3
     --num_inputs=1 | num_inputs
     --form=complex | form
-    --query=7 | query = 7
     --target=nothing | is no target
-    --scale=100 --form=real | [-1, 1]
     --language=parity | language
 """)
 test_simulate = refused("""
@@ -334,7 +342,6 @@ test_simulate = refused("""
     --preset=ones --temperature=1 | Unknown command line flag 'temperature'
     --preset=ones --at=power:1:1:position | where all rows have one temperature
     --preset=ones --at=cold | 'cold' is not a temperature
-    --preset=ones --at=power:1:-999 | temperature = 0.0; expected a positive number
 """)
 test_supremum = refused(f"""
     supremum {SHAPE}
@@ -345,9 +352,20 @@ test_supremum = refused(f"""
 """)
 test_train = refused(f"""
     {TRAIN}
-    --weighting=average_hard | no gradient
     --language=english | --language=english
     --p=1 | expected one inside (0, 1)
     --num_lengths=5 | only 4 lengths
     --reading=query --all_positions | follows the whole sequence alone
+""")
+test_late = refused_late(f"""
+    constants {SHAPE} --weighting=average_hard | average_hard is hard
+    constants {SHAPE} --lengths=4 --query=4 | query = 4 is out of range
+    lipschitz {SHAPE} --lengths=4 --restarts=0 --weighting=average_hard | no Lipschitz
+    restrict {SHAPE} --num_layers=2 --length=9 --attempts=1 --language=dyck1 | odd
+    restrict {SHAPE} --num_layers=2 --length=10 --attempts=1 --dtype=float32 | float64
+    restrict {SHAPE} --num_layers=2 --length=10 --attempts=1 --query=99 | query
+    sensitivity {SHAPE} --scale=3 --lengths=3 --query=7 | query = 7
+    sensitivity {SHAPE} --scale=100 --lengths=3 --form=real | [-1, 1]
+    simulate --lengths=4 --preset=ones --at=power:1:-999 | = 0.0; expected a positive
+    {TRAIN} --weighting=average_hard | no gradient
 """)
