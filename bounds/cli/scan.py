@@ -31,7 +31,7 @@ from bounds.cli.in_parts import (
 )
 from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.input_source import record_names
-from bounds.cli.shared.options import again, option
+from bounds.cli.shared.options import again, expect_name, option
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.target import number_symbol, target_key
 from bounds.curves.measurement import Subject
@@ -116,6 +116,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         None,
         "Entries of logits or log_probabilities that alone count: symbols by name (with a "
         "tokenizer) or number, separated by commas.",
+        check=expect_name("symbols, separated by commas"),
     )
     reduce: str | None = option(
         None,
@@ -215,16 +216,17 @@ def plan(options: ScanOptions) -> Work:
 def _ask_all(options: ScanOptions, mesh: Mesh | None) -> Iterator[Planned]:
     """Yields the request of each record of a FASTA file, or of the one input."""
     names = [] if "input" in options.given else record_names(options)
-    several = enumerate(names) if len(names) > 1 else ((options.input, None),)
     places: dict[str, int] = {}  # records of one name could not be told apart
-    first: Subject | None = None
-    for at, name in several:
-        if name is not None and (before := places.setdefault(name, at)) < at:
+    for at, name in enumerate(names):
+        if (before := places.setdefault(name, at)) < at:
             raise jm.InputError(
                 f"{options.fasta}: records {before} and {at} are both named "
                 f"{show(name)}, and share a table; give them different first words, or "
                 "scan one by --input"
             )
+    several = enumerate(names) if len(names) > 1 else ((options.input, None),)
+    first: Subject | None = None
+    for at, name in several:
         with errors_of(name and f"{options.fasta}: record {name}"):
             one = options if name is None else dataclasses.replace(options, input=at)
             asked = dataclasses.replace(_ask(one, first), record=name)

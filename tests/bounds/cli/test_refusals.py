@@ -23,6 +23,7 @@ def files():
     """Files that the flags name."""
     Path("tokens.txt").write_text("0 2 1 1 0 2 1")
     Path("records.fasta").write_text(">one\nACDE\n>two\nAC\n>three\nGHIK\n")
+    Path("same.fasta").write_text(">same a\nACZ\n>same b\nAC\n")
     Path("short").write_text("A\nC\n")
     Path("strange").write_text("A\nC\nZ\n\n\n\n")
     Path("empty").write_text("")
@@ -306,6 +307,8 @@ test_scan_of_texts = refused("""
     scan --model={folder}
     --sequence=ACZ | 'Z'
     --fasta=empty | the file is empty
+    --fasta=same.fasta | same.fasta: records 0 and 1 are both named 'same'
+    --sequence=AC --target_symbols= | --target_symbols=: it is empty; expected symbols,
     --sequence={letters} | n = 5002 is beyond the model's position table
 """)
 test_recipes_and_edits = refused("""
