@@ -10,6 +10,7 @@ from jax_models.on_demand import find_public
 
 if TYPE_CHECKING:
     from jax_models.public import *  # noqa: F403 - what is promised there is here
+    from jax_models.public import __all__ as __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -14,11 +14,10 @@ PACKAGES = pytest.mark.parametrize("package", [bounds, jax_models])
 
 @PACKAGES
 def test_names_are_those_that_the_public_module_imports(package):
-    public = vars(importlib.import_module(f"{package.__name__}.public"))
-    names = {name for name in public if not name.startswith("_")}
-    assert set(package.__all__) == names == set(dir(package))
-    for name in names:
-        assert getattr(package, name) is public[name]
+    public = importlib.import_module(f"{package.__name__}.public")
+    assert set(package.__all__) == set(public.__all__) == set(dir(package))
+    for name in public.__all__:
+        assert getattr(package, name) is getattr(public, name)
 
 
 @PACKAGES
