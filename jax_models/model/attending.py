@@ -118,8 +118,8 @@ def project_key_changes(
     attention: Attention,
     change: KeyInputs,
     length: int,
-    positions: Int[Array, "#keys"] | None,
-    before: Float[Array, "#keys width"] | None = None,
+    positions: Places | None,
+    before: KeyInputs | None = None,
 ) -> Keys:
     """Returns the change of `project_keys` when its rows change by `change`."""
     keys = project(attention.key_by_head, None, change)

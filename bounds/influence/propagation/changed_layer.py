@@ -28,7 +28,11 @@ from bounds.influence.propagation.first_layer import (
     take_rows,
     update_rows,
 )
-from bounds.influence.propagation.pointwise import change_rows, project_changes
+from bounds.influence.propagation.pointwise import (
+    change_queries,
+    change_rows,
+    project_changes,
+)
 from jax_models.model.attending import (
     compute_scores,
     score_changes,
@@ -184,8 +188,7 @@ def _moved_keys(
     real = line.index < n
     index = jnp.where(real, line.index, 0)
     keys, values = base.store.keys[:, index], base.store.values[:, index]
-    projected = project_changes(layer, base.rows[index], line.change, n, index)
-    _, moved, carried = projected
+    _, moved, carried = project_changes(layer, base.rows[index], line.change, n, index)
     if query_changes is None:
         query_changes = jnp.zeros_like(queries)
     return summary, MovedKeys(
@@ -240,8 +243,7 @@ def rescan_rows(
         return weighting.lift_change(*_moved_keys(layer, base, line, query_changes))
 
     def moved_queries(line: Lines) -> Float[Array, "heads rows d_k"]:
-        given = base.rows[line.at], line.row_change, n, line.at
-        return project_changes(layer, *given)[0]
+        return change_queries(layer, base.rows[line.at], line.row_change, n, line.at)
 
     def run(some: Lines) -> Any:
         s, q = some.at.shape

@@ -141,12 +141,24 @@ def read_change(
     return program.change({"y": rows}, {"y": change})[program.output]
 
 
-def project_changes(
+def change_queries(
     layer: Layer,
     rows: Float[Array, "#rows width"],  # the layer's input
     change: Float[Array, "rows width"],
     length: int,
     positions: Int[Array, "#rows"],
+) -> Float[Array, "heads rows d_k"]:
+    """Changes of queries, from those of the layer's input rows."""
+    moved, before = read_change(layer, rows, change), attention_input(layer, rows)
+    return project_query_changes(layer.attention, moved, length, positions, before)
+
+
+def project_changes(
+    layer: Layer,
+    rows: Float[Array, "rows width"],  # the layer's input
+    change: Float[Array, "rows width"],
+    length: int,
+    positions: Int[Array, "rows"],
 ) -> tuple[
     Float[Array, "heads rows d_k"],
     Float[Array, "heads rows d_k"],

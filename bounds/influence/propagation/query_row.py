@@ -19,8 +19,8 @@ from bounds.influence.propagation.first_layer import common_part, keys_about
 from bounds.influence.propagation.pointwise import (
     RowBase,
     base_rows,
+    change_queries,
     change_rows,
-    project_changes,
     read_change,
 )
 from jax_models.model.attending import (
@@ -110,9 +110,8 @@ def move_query(
 ) -> MovedQuery:
     """Change of the query under each substitution, from that of the query row."""
     row, n = last.rows[last.position], last.rows.shape[0]
-    return MovedQuery(
-        row_change, project_changes(layer, row, row_change, n, last.position)[0]
-    )
+    queries = change_queries(layer, row, row_change, n, last.position)
+    return MovedQuery(row_change, queries)
 
 
 @dataclasses.dataclass(frozen=True)
