@@ -11,11 +11,12 @@ continues where it stopped. The figure shows who can attend to whom before and a
     --verify=results/pair/certificate.json --num_layers=2 --language=dyck1 --out=results/pair
 """
 
-import json
 import time
+from functools import partial
 from typing import Any
 
 import jax_models as jm
+from bounds import restriction
 from bounds.cli.shared.groups import Figure, HardWeighting, Model, Query, Stored
 from bounds.cli.shared.input_source import read_tokens
 from bounds.cli.shared.options import again, option
@@ -23,20 +24,10 @@ from bounds.cli.shared.progress import Progress, tell
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import weighted_model
 from bounds.figures.restriction import restriction_figure
-from bounds.restriction import (
-    Restriction,
-    check_certificate,
-    find_counterexample,
-    find_restriction,
-    read_certificate,
-)
 from bounds.restriction.analysis import PartialInput
+from bounds.restriction.checking.claim import decode_claim
 from bounds.restriction.counterexample import NAMES
-from bounds.restriction.record import (
-    describe_restriction,
-    keep_parts,
-    restriction_row,
-)
+from bounds.restriction.record import describe_restriction, find_kept, restriction_row
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from jax_models.arguments import show
@@ -104,12 +95,11 @@ def plan(options: RestrictOptions) -> Work | None:
     language, length = read_language(options.language), options.length
     model = restricted_model(options, language, length)
     asked: dict[str, Any] = {name: getattr(options, name) for name in ASKED}
-    if options.pre_restriction is not None:
-        asked["pre_restriction"], *others = read_tokens(options.pre_restriction)
+    if (path := options.pre_restriction) is not None:
+        asked["pre_restriction"], *others = read_tokens(path)
         if others:
             raise jm.InputError(
-                f"--pre_restriction={options.pre_restriction} holds {len(others) + 1} "
-                "rows; expected one"
+                f"--pre_restriction={path} holds {len(others) + 1} rows; expected one"
             )
     # The file in which a model stands is not among what the search depends on.
     config = {
@@ -119,19 +109,13 @@ def plan(options: RestrictOptions) -> Work | None:
         "n": length,
         **asked,
     }
-    search, start = find_restriction, time.monotonic()
+    search, start = restriction.find_restriction, time.monotonic()
     if language != NO_LANGUAGE:
-        search, asked["language"] = find_counterexample, language
+        search = partial(restriction.find_counterexample, language=language)
 
-    def look(store: ResultStore, **more: Any) -> tuple[Restriction, float]:
-        remember, earlier = keep_parts(store, config, options.fresh)
-        found = search(model, length, **asked, remember=remember, **more)
-        # What is written is what would be accepted: the checker is asked before.
-        if not (checked := check_certificate(model, found.certificate)).accepted:
-            raise jm.InputError(
-                f"the independent checker rejects this certificate: {checked.reasons[0]}"
-            )
-        return found, sum(earlier)
+    def look(store: ResultStore, **more: Any) -> tuple[restriction.Restriction, float]:
+        kept = {**asked, "fresh": options.fresh, **more}
+        return find_kept(store, config, search, model, length, **kept)
 
     def finish(store: ResultStore) -> Exports:
         with Progress(1, "searches") as progress:
@@ -140,12 +124,11 @@ def plan(options: RestrictOptions) -> Work | None:
         seconds = time.monotonic() - start + earlier
         record = {**found.certificate, "seconds": seconds, "verified": True}
         lines = describe_restriction(found, seconds)
-        lines.append("The independent checker accepts the certificate.")
         figure = lambda: restriction_figure(model, found)
         return Exports(record, "\n".join(lines), figure=figure)
 
-    verified = {"language": options.language, "verified": True}
-    rows = lambda store: [restriction_row(look(store)[0]) | verified]
+    named = {"language": options.language, "verified": True}
+    rows = lambda store: [restriction_row(look(store)[0]) | named]
     return Work(finish, opening=f"restrict: n = {length}", rows=rows, is_kept=True)
 
 
@@ -169,28 +152,25 @@ def restricted_model(options: Model, language: Any, length: int) -> jm.Transform
 
 def verify(options: RestrictOptions, file: str) -> None:
     """Checks the certificate in `file`; if rejected, raises `InputError` with the reason."""
-    certificate = read_certificate(file)
-    n, language = certificate.get("n"), certificate.get("language")
-    length = n if isinstance(n, int) and n > 0 else 1
-    asked: Any = read_language(options.language)
-    if isinstance(asked, RegularLanguage):
-        asked = json.loads(asked.text)
+    certificate = restriction.read_certificate(file)
+    with errors_of(f"certificate {file} is rejected: malformed"):
+        claim = decode_claim(certificate)
+    length, language = claim.length, claim.automaton or claim.language or NO_LANGUAGE
     query = options.query + (length if options.query < 0 else 0)
+    asked = read_language(options.language)
     for name, value, there in (
-        ("length", options.length, n),
-        ("language", asked, language or NO_LANGUAGE),
-        ("query", query, certificate.get("query")),
+        ("length", options.length, length),
+        ("language", *(getattr(x, "text", x) for x in (asked, language))),
+        ("query", query, claim.query),
     ):
         if name in options.given and value != there:
             raise jm.InputError(
                 f"--{name}={value}, but certificate {file} has {show(there)}; leave "
                 "the flag out, or name another certificate"
             )
-    if isinstance(language, dict):
-        with errors_of(f"language of certificate {file}"):
-            language = RegularLanguage.decode(language)
-    model = restricted_model(options, language, length)
-    checked = check_certificate(model, certificate)
+    checked = restriction.check_certificate(
+        restricted_model(options, language, length), certificate
+    )
     if not checked.accepted:
         raise jm.InputError(f"certificate {file} is rejected: {checked.reasons[0]}")
     print("\n  ".join([f"certificate {file} is accepted", *checked.reasons]))

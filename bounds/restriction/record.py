@@ -11,11 +11,13 @@ import numpy as np
 from jaxtyping import Int
 
 from bounds.restriction.analysis import FREE, PartialInput
+from bounds.restriction.checker import check_certificate
 from bounds.restriction.restriction import Restriction
-from bounds.restriction.search import ClosedInput, Remember, Stage
+from bounds.restriction.search import ClosedInput, Stage
 from bounds.store.file import explained
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, obtain
+from jax_models.errors import InputError
 
 # Every language has its bits at the tokens 0 and 1.
 SYMBOLS = (0, 1)
@@ -43,21 +45,34 @@ def read_closed(row: Mapping[str, Any]) -> ClosedInput:
     return ClosedInput(partial(row["rho"]), row["method"], tuple(stages))
 
 
-def keep_parts(
-    store: ResultStore, config: Mapping[str, Any], fresh: bool
-) -> tuple[Remember, list[float]]:
-    """Function that keeps parts of a search in a store, and seconds of those found there."""
-    earlier: list[float] = []
+def find_kept(
+    store: ResultStore,
+    config: Mapping[str, Any],  # key of the search's parts
+    search: Callable[..., Restriction],
+    *asked: Any,
+    fresh: bool,
+    **more: Any,
+) -> tuple[Restriction, float]:
+    """Restriction that the checker accepts, and seconds of parts that the store had."""
+    earlier = 0.0
 
     def remember(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
+        nonlocal earlier
         cell = Cell({**config, "part": name}, name, lambda: record_closed(work()))
         if not fresh:
-            earlier.append(store.seconds(cell.config))
+            earlier += store.seconds(cell.config)
         stored = obtain(store, cell, fresh=fresh)
         with explained(store.path):
             return read_closed(stored)
 
-    return remember, earlier
+    found = search(*asked, remember=remember, **more)
+    model, *_ = asked
+    # What is written is what would be accepted: the checker is asked before.
+    if not (checked := check_certificate(model, found.certificate)).accepted:
+        raise InputError(
+            f"the independent checker rejects this certificate: {checked.reasons[0]}"
+        )
+    return found, earlier
 
 
 def restriction_row(found: Restriction) -> dict[str, Any]:
@@ -74,7 +89,7 @@ def restriction_row(found: Restriction) -> dict[str, Any]:
 
 
 def describe_restriction(found: Restriction, seconds: float) -> list[str]:
-    """Lines on a restriction, its pair, and the number of misclassified inputs."""
+    """Lines on an accepted restriction, its pair, and the number of misclassified inputs."""
     n, free = len(found.rho), len(found.free)
     given = int((found.given == FREE).sum())
     stages = ", ".join(f"{stage.free} after {stage.name}" for stage in found.stages)
@@ -98,7 +113,8 @@ def describe_restriction(found: Restriction, seconds: float) -> list[str]:
             f"At least 2^{found.log2_misclassified} inputs of length {n} are "
             f"misclassified{found.where_read}."
         )
-    return [*lines, *(reason[0].upper() + reason[1:] + "." for reason in found.reasons)]
+    lines += [reason[0].upper() + reason[1:] + "." for reason in found.reasons]
+    return [*lines, "The independent checker accepts the certificate."]
 
 
 def _text(tokens: Int[np.ndarray, "tokens"]) -> str:
