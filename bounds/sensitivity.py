@@ -40,6 +40,7 @@ from bounds.influence.targets.base import STATIC, Target
 from bounds.influence.targets.change import value_of
 from bounds.influence.targets.logit_difference import LogitDifference
 from bounds.numbers.kind import Kind, OfKind, kind_of
+from bounds.numbers.notation import column_table, ruled
 from bounds.rounding.moved_inputs import RUNS
 from bounds.rounding.radii import farthest
 from jax_models import InputError, Transformer
@@ -401,6 +402,22 @@ def as_row(found: Sensitivity) -> dict[str, Any]:
     return row | dict(zip(("interval_lower", "interval_upper"), ends, strict=True))
 
 
+COLUMNS = (
+    *("n", "positions", "mean", "lower", "upper", "interval_lower", "interval_upper"),
+    *("inputs", "undecided", "kind"),
+)
+# Header and key of the columns that are printed.
+SHOWN = (
+    *(("n", "n"), ("mean", "mean"), ("95% from", "interval_lower")),
+    *(("to", "interval_upper"), ("undecided", "undecided"), ("inputs", "inputs")),
+    ("kind", "kind"),
+)
+COUNTED = {
+    "sign": "positions that decide the sign",
+    "real": "1/4 of the sum of squared changes",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class SensitivityCurve:
     """Average sensitivity of the model `label` at several lengths, as rows of a table."""
@@ -436,6 +453,19 @@ class SensitivityCurve:
             f"{self.label}: the average sensitivity {describe_trend(fit)}; {self.power} "
             f"over {fit.lengths} lengths of {fit.first} to {fit.last} positions n."
         )
+
+    def record(self) -> dict[str, Any]:
+        """The rows, the fit with its interval, and the finding, for a JSON file."""
+        fit = dataclasses.asdict(self.fit) | {"interval": exponent_interval(self.fit)}
+        return {"fit": fit, "finding": self.finding, "rows": self.rows}
+
+    def report(self, form: Form) -> str:
+        """Table of the means, and the finding."""
+        counted = (
+            f"Average sensitivity over uniform inputs of n tokens: {COUNTED[form]}."
+        )
+        table = ruled(column_table(self.rows, SHOWN, ".4g"))
+        return "\n".join(["", counted, *table, self.finding, ""])
 
     def plot(self) -> "Figure":
         """Figure of the means with their intervals, between the guides n and √n."""

@@ -5,6 +5,7 @@ keeps. A configuration is one substitution on one input, or on a class of inputs
 """
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from bounds.all_inputs.universe import (
     list_inputs,
     lump,
 )
+from bounds.curves.measurement import tokens_sha256
 from bounds.influence.compute import compute_influence
 from bounds.influence.result import Influence, Ties, judge_ties
 from bounds.influence.targets.base import PlainTarget
@@ -74,6 +76,18 @@ class Supremum(OfKind):
     ties: Ties | None
     seconds: float
     hypotheses: tuple[str, ...] = (ROUNDING,)  # what the ends rest on
+
+    def record(self) -> dict[str, Any]:
+        """All of the result, for a JSON file; of its ties, whether any is ambiguous."""
+        own = {x: y for x, y in vars(self).items() if x not in ("length", "ties")}
+        return {
+            "n": self.length,
+            **own,
+            "rtol_exact": self.rtol_exact,
+            "exact": self.exact,
+            "tokens_sha256": tokens_sha256(self.tokens),
+            "ambiguous": self.ties is not None and self.ties.ambiguous,
+        }
 
     def __repr__(self) -> str:
         """One line: the maximum, where it is, and the plan that found it."""
@@ -354,6 +368,18 @@ def read_found(record: dict[str, Any]) -> Found:
         ties = Ties(**{**ties, "gap": gap, "scores": scores})
     tokens = np.asarray(record["tokens"], np.int32)
     return Found(**{**record, "tokens": tokens, "ties": ties})
+
+
+def conclude_records(
+    plan: InputPlan, records: Sequence[dict[str, Any]], ties: TieRule, seconds: float
+) -> Supremum:
+    """Result of the records of a plan's blocks; `ValueError` where one is damaged."""
+    blocks = list(map(read_found, records))
+    merged = functools.reduce(Found.merge, blocks) if blocks else None
+    try:
+        return conclude(plan, merged, ties, seconds)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
 
 
 def describe_supremum(best: Supremum) -> str:

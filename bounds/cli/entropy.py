@@ -30,7 +30,7 @@ from bounds.entropy import (
 )
 from bounds.entropy.closed_form import READINGS
 from bounds.entropy.measure import ENUMERATED
-from bounds.entropy.report import entropy_report
+from bounds.entropy.report import COLUMNS, entropy_report
 from bounds.store.output import file_sha256
 from bounds.store.table import Table
 from jax_models.model.reweight import with_dtype
@@ -86,11 +86,6 @@ class EntropyOptions(Lengths, Computed, Stored, Figure):
     dtype: str = again(Computed, "dtype", "float64", **OF_MODEL)
 
 
-COLUMNS = (
-    *("n", "optimal", "unigram", "last_symbol", "floor_r1", "floor_r2", "eps", "model"),
-    *("model_stderr", "p0", "eps_kind", "floor_kind", "floor_stderr", "log10_eps"),
-    *("prefixes", "enumerated"),
-)
 HOW_MEASURED = ("reading", "eps", "num_inputs", "seed")
 
 
@@ -98,33 +93,28 @@ def plan(options: EntropyOptions) -> Work:
     """Work that computes the cross-entropies at every length."""
     source, language = read_source(options.language, options.p)
     key: dict[str, Any] = {"language": language, "p": options.p}
+    hashed = None
     compute: Callable[[int], dict[str, Any]] = partial(entropy_levels, source)
     if options.model is not None:
         model = with_dtype(jm.load(options.model), options.dtype)
         check_predictor(model, source, options.lengths[-1], options.reading)
         how: dict[str, Any] = {name: getattr(options, name) for name in HOW_MEASURED}
-        key |= {"model_sha256": file_sha256(options.model), "dtype": options.dtype}
-        key |= how
+        hashed = file_sha256(options.model)
+        key |= {"model_sha256": hashed, "dtype": options.dtype, **how}
         how["closeness"] = how.pop("eps")
         compute = lambda n: measure_entropy(model, source, n, **how).as_row(source)
+
+    def export(rows: list[dict[str, Any]]) -> Exports:
+        rows = [{name: row.get(name) for name in COLUMNS} for row in rows]
+        record = {"unit": "nats per symbol", "model_sha256": hashed, "rows": rows}
+        reading = None if hashed is None else options.reading
+        report = entropy_report(rows, options.language in OF_THEOREMS, reading)
+        figure = partial(entropy_figure, Table(tuple(rows)), options.language)
+        return Exports(record, report, COLUMNS, rows, figure)
 
     return LengthSweep(
         opening=f"{options.language}, p = {options.p:g}, at ",
         key=key,
         compute=compute,
-        export=partial(_export, options),
+        export=export,
     ).work(options)
-
-
-def _export(options: EntropyOptions, rows: list[dict[str, Any]]) -> Exports:
-    file = options.model
-    record = {
-        "unit": "nats per symbol",
-        "model_sha256": None if file is None else file_sha256(file),
-        "rows": [{name: row.get(name) for name in COLUMNS} for row in rows],
-    }
-    has_theorem = options.language in OF_THEOREMS
-    reading = None if file is None else options.reading
-    report = entropy_report(rows, COLUMNS[:10], has_theorem, reading)
-    figure = partial(entropy_figure, Table(tuple(rows)), options.language)
-    return Exports(record, report, COLUMNS, rows, figure)

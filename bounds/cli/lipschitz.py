@@ -21,7 +21,6 @@ from bounds.curves.measurement import Subject
 from bounds.lemma5.lipschitz.curve import (
     NAMES,
     LipschitzCurve,
-    finding,
     lipschitz_report,
     measure_lipschitz,
 )
@@ -56,7 +55,6 @@ COLUMNS = (
     *("influence", "supremum", "radius", "substitution", "local", "ball"),
 )
 BOUNDS = tuple(f"{kind}_{x}" for kind in ("log10", "looseness") for x in NAMES)
-CONFIDENCE = 0.95
 
 
 def plan(options: LipschitzOptions) -> Work:
@@ -89,22 +87,7 @@ def _export(subject: Subject, rows: list[dict[str, Any]]) -> Exports:
     curve = LipschitzCurve(subject.label, target, Table(tuple(rows)))
     rows = [{**row, "seed": subject.seed} for row in rows]
     bounds = [name for name in BOUNDS if name in curve.table.columns]
-    fits = {
-        name: {
-            **dataclasses.asdict(curve.fit(name)),
-            "interval": curve.interval(name, CONFIDENCE),
-        }
-        for name in ("estimate", "substitution")
-    }
-    record = {
-        "kind": "estimated",
-        "meaning": "lower estimates, not bounds",
-        "weighting": curve.label,
-        "model_sha256": subject.model_sha256,
-        "fits": fits,
-        "confidence": CONFIDENCE,
-        "finding": finding(curve),
-        "rows": rows,
-    }
+    hashed = {"model_sha256": subject.model_sha256}
+    record = {**curve.record(), **hashed, "rows": rows}
     report = lipschitz_report(curve) + "\n"
     return Exports(record, report, (*COLUMNS, *bounds), rows, curve.plot)

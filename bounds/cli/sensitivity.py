@@ -11,7 +11,6 @@ are found, and the same command continues where it stopped.
     --model=model.safetensors --lengths=8:1024:8 --out=results/mine
 """
 
-import dataclasses
 from typing import Any
 
 from bounds import sensitivity
@@ -20,11 +19,11 @@ from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import name_model, refuse_sampling, weighted_model
 from bounds.cli.shared.target import number_symbol, target_key
-from bounds.curves.decay import exponent_interval
 from bounds.curves.inputs import sampled_inputs
 from bounds.influence.method import Run
 from bounds.influence.targets.table import GRAMMAR, check_grammar, parse_target
-from bounds.numbers.notation import column_table, parse_bytes, ruled
+from bounds.numbers.notation import parse_bytes
+from bounds.sensitivity import COLUMNS, SensitivityCurve
 from jax_models.model.transformer import encode_positions
 
 
@@ -58,18 +57,6 @@ class SensitivityOptions(
     )
 
 
-COLUMNS = (
-    *("n", "positions", "mean", "lower", "upper", "interval_lower", "interval_upper"),
-    *("inputs", "undecided", "kind"),
-)
-# Header and key of the columns that are printed.
-SHOWN = (
-    *(("n", "n"), ("mean", "mean"), ("95% from", "interval_lower")),
-    *(("to", "interval_upper"), ("undecided", "undecided"), ("inputs", "inputs")),
-    ("kind", "kind"),
-)
-
-
 def plan(options: SensitivityOptions) -> Work:
     """Work that computes the average sensitivity at every length."""
     longest = options.lengths[-1]
@@ -97,22 +84,9 @@ def plan(options: SensitivityOptions) -> Work:
         )
 
     def export(rows: list[dict[str, Any]]) -> Exports:
-        curve = sensitivity.SensitivityCurve(named["weighting"], rows)
-        fit, interval = dataclasses.asdict(curve.fit), exponent_interval(curve.fit)
-        record = {
-            **named,
-            "form": options.form,
-            "fit": {**fit, "interval": interval},
-            "finding": curve.finding,
-            "rows": rows,
-        }
-        counted = "positions that decide the sign"
-        if options.form == "real":
-            counted = "1/4 of the sum of squared changes"
-        heading = f"Average sensitivity over uniform inputs of n tokens: {counted}."
-        table = ruled(column_table(rows, SHOWN, ".4g"))
-        report = "\n".join(["", heading, *table, curve.finding, ""])
-        return Exports(record, report, COLUMNS, rows, curve.plot)
+        curve = SensitivityCurve(named["weighting"], rows)
+        record = {**named, "form": options.form, **curve.record()}
+        return Exports(record, curve.report(how["form"]), COLUMNS, rows, curve.plot)
 
     return LengthSweep(
         opening="averages at ",

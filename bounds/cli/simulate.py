@@ -13,7 +13,6 @@ below the temperature; unique-hard heads with ties get a tie-breaking term first
     --model=model.safetensors --lengths=4:64:3 --out=results/mine
 """
 
-from functools import partial
 from typing import Any
 
 from bounds.all_inputs.universe import list_inputs
@@ -22,7 +21,6 @@ from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import read_subject, refuse_sampling, weighted_model
 from bounds.curves.inputs import GivenInputs
-from bounds.curves.measurement import Subject
 from bounds.numbers.notation import parse_temperature
 from bounds.simulation.compute import BUDGET, COLUMNS, SimulationCurve, simulate
 from bounds.simulation.paper_shape import check_simulable
@@ -81,37 +79,24 @@ def plan(options: SimulateOptions) -> Work:
     counts = (list_inputs(model, n, -1, "activation").num_inputs for n in lengths)
     if not given and all(count <= BUDGET for count in counts):
         refuse_sampling(options, "num_inputs", "seed", "language")
-    asked = {
-        "epsilon": options.epsilon,
-        "budget": None if given else BUDGET,
-        **({} if at is None else {"at": at}),
-    }
+    key = {"epsilon": options.epsilon, "budget": None if given else BUDGET}
+    if at is not None:
+        key["at"] = at
+    how: dict[str, Any] = {"epsilon": options.epsilon, "inputs": subject.source}
+    schedule = None if at is None else parse_schedule(at)
+    compute = lambda n: simulate(model, n, **how, budget=BUDGET, sweep=True).row(
+        schedule
+    )
 
-    def compute(n: int) -> dict[str, Any]:
-        how: dict[str, Any] = {"inputs": subject.source, "budget": BUDGET}
-        found = simulate(model, n, epsilon=options.epsilon, **how, sweep=True)
-        if at is None:
-            return found.row()
-        tau = float(parse_schedule(at)(n, None, found.model.dtype))
-        return found.row() | {"tau_at": tau, "bound_at": found.certify(tau)}
+    def export(rows: list[dict[str, Any]]) -> Exports:
+        curve = SimulationCurve(Table(tuple(rows)))
+        record = curve.record() | subject.named
+        return Exports(record, simulation_report(rows), COLUMNS, rows, curve.plot)
 
     return LengthSweep(
         opening=f"error at most {options.epsilon:g}, at ",
-        key=lambda n: {**subject.config(n), **asked},
+        key=lambda n: {**subject.config(n), **key},
         compute=compute,
-        export=partial(_export, subject),
+        export=export,
         named=subject.named,
     ).work(options)
-
-
-def _export(subject: Subject, rows: list[dict[str, Any]]) -> Exports:
-    record = {
-        "certified": "gap, gap_simulated, the error at tau_formula (by theorem, which "
-        "takes tied scores as equal: see notes), bound_certificate and bound_at, over "
-        "exact reals, for the inputs considered",
-        "measured": "error_formula, error_certificate, errors",
-        **subject.named,
-        "rows": rows,
-    }
-    figure = SimulationCurve(Table(tuple(rows))).plot
-    return Exports(record, simulation_report(rows), COLUMNS, rows, figure)

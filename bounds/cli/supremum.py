@@ -10,25 +10,21 @@ as they are done: the same command continues where it stopped.
     --model=model.safetensors --length=1000 --out=results/mine
 """
 
-import functools
 from functools import partial
-from typing import Any
 
 from bounds.all_inputs.supremum import (
     BUDGET,
     choose_plan,
-    conclude,
+    conclude_records,
     describe_supremum,
-    read_found,
     record_found,
     run_block,
 )
-from bounds.all_inputs.universe import Found, list_inputs
+from bounds.all_inputs.universe import list_inputs
 from bounds.cli.shared.groups import Model, Read, Shape, Stored, Ties, Weighted
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import name_model, refuse_sampling, weighted_model
-from bounds.curves.measurement import tokens_sha256
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows
 
@@ -41,10 +37,6 @@ class SupremumOptions(Weighted, Model, Read, Ties, Stored):
     # Under a mask, or at positions that are all different, rows are not equal.
     mask: str = again(Shape, "mask", "none")
     position: str = again(Shape, "position", "none")
-
-
-# Attributes of the result that stand in the record under other names.
-RENAMED = ("length", "ties")
 
 
 def plan(options: SupremumOptions) -> Work:
@@ -72,35 +64,19 @@ def plan(options: SupremumOptions) -> Work:
         **symbols,
         **named,
     }
-
-    def compute(block: int) -> dict[str, Any]:
-        return record_found(run_block(way, block, key["ties"]))
-
+    compute = lambda k: record_found(run_block(way, k, options.ties))
     cells = [
         Cell({**key, "block": k}, f"block {k}", partial(compute, k))
         for k in range(way.num_blocks)
     ]
 
     def finish(store: ResultStore) -> Exports:
-        blocks = list(map(read_found, found_rows(store, cells)))
-        merged = functools.reduce(Found.merge, blocks) if blocks else None
+        found = found_rows(store, cells)
         seconds = sum(store.seconds(cell.config) for cell in cells)
-        try:
-            best = conclude(way, merged, key["ties"], seconds)
-        except RuntimeError as error:  # over rows of an earlier run they are damaged
-            raise ValueError(str(error)) from error
-        ambiguous = best.ties is not None and best.ties.ambiguous
-        record = {
-            "n": best.length,
-            **{x: y for x, y in vars(best).items() if x not in RENAMED},
-            "rtol_exact": best.rtol_exact,
-            "exact": best.exact,
-            **named,
-            "tokens_sha256": tokens_sha256(best.tokens),
-            **symbols,
-            "ambiguous": ambiguous,
-        }
-        return Exports(record, describe_supremum(best), ties=int(ambiguous))
+        best = conclude_records(way, found, options.ties, seconds)
+        record = best.record() | named | symbols
+        ties = int(record["ambiguous"])
+        return Exports(record, describe_supremum(best), ties=ties)
 
     opening = f"supremum: {way.description}, in {way.num_blocks} blocks"
     return Work(finish, cells, opening, unit="blocks", is_whole=True, are_alike=True)

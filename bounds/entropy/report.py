@@ -5,12 +5,17 @@ from typing import Any
 
 from bounds.numbers.notation import column_table
 
+COLUMNS = (
+    *("n", "optimal", "unigram", "last_symbol", "floor_r1", "floor_r2", "eps", "model"),
+    *("model_stderr", "p0", "eps_kind", "floor_kind", "floor_stderr", "log10_eps"),
+    *("prefixes", "enumerated"),
+)
+NUM_SHOWN = 10  # columns that are printed, the first
 FLOORS = {"last": "floor_r1", "query": "floor_r2"}  # by the reading
 
 
 def entropy_report(
     rows: Sequence[Mapping[str, Any]],  # one for each length
-    columns: Sequence[str],
     has_theorem: bool,  # that puts a floor above the optimum
     reading: str | None,  # of the measured model; None without one
 ) -> str:
@@ -29,5 +34,5 @@ def entropy_report(
             f"{last['model_stderr']:.2g}): {above:.3g} above its floor, {abs(gap):.3g} "
             f"{'below' if gap >= 0 else 'above'} the best constant prediction.",
         ]
-    table = column_table(rows, [(name, name) for name in columns], ".6g")
+    table = column_table(rows, [(name, name) for name in COLUMNS[:NUM_SHOWN]], ".6g")
     return "\n".join(["", f"Cross-entropies in nats; {floors}:", *table, *said, ""])

@@ -304,6 +304,16 @@ class SimulationCurve(Rows):
         """Write the rows as CSV, without the series of temperatures that `plot` draws."""
         write_csv(path, COLUMNS, self.table)
 
+    def record(self) -> dict[str, Any]:
+        """The rows, and which of their numbers are bounds, for a JSON file."""
+        return {
+            "certified": "gap, gap_simulated, the error at tau_formula (by theorem, which "
+            "takes tied scores as equal: see notes), bound_certificate and bound_at, over "
+            "exact reals, for the inputs considered",
+            "measured": "error_formula, error_certificate, errors",
+            "rows": self.table.rows,
+        }
+
     def plot(self) -> "Figure":
         """Draw error against temperature with the bounds; a Matplotlib figure."""
         from bounds.figures.curves import simulation_figure

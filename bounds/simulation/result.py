@@ -18,6 +18,7 @@ from bounds.simulation.certificate import HardMeasure, certified_error
 from bounds.simulation.paper_shape import ties_are_equal
 from jax_models import ConstantTemperature, InputError, Transformer
 from jax_models.arguments import BriefRepr, expect_number
+from jax_models.model.attention import Schedule
 from jax_models.model.reweight import with_temperature, with_weighting
 from jax_models.model.transformer import forward, reduce_reports
 from jax_models.run.evaluate import check_ties
@@ -206,10 +207,12 @@ class Simulation(BriefRepr):
             )
         return tuple(found)
 
-    def row(self) -> dict[str, Any]:
-        """Returns the simulation as a row of a table, numbers and text only."""
+    def row(self, at: Schedule | None = None) -> dict[str, Any]:
+        """Returns the simulation as a row, with the certified error at a temperature."""
         formula = self.theorem_temperature
         finite, count = math.isfinite(self.measured.gap), self.measured.num_inputs
+        tau = None if at is None else float(at(self.length, None, self.model.dtype))
+        named = {} if tau is None else {"tau_at": tau, "bound_at": self.certify(tau)}
         return {
             "n": self.length,
             "gap": self.gap if math.isfinite(self.gap) else None,
@@ -237,4 +240,5 @@ class Simulation(BriefRepr):
             "errors": self.errors.tolist(),
             "bounds": self.bounds.tolist(),
             "notes": list(self.notes),
+            **named,
         }

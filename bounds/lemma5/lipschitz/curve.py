@@ -73,6 +73,7 @@ SATURATING = "corrected"
 CERTIFICATES = ("centred", "base")
 # All of them, those of one input first.
 NAMES = (*CERTIFICATES, SATURATING, *PROPORTIONAL)
+CONFIDENCE = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +95,28 @@ class LipschitzCurve(RowPerLength):
         return fit_decay(n, np.array([row[column] for row in self.table], float))
 
     def interval(
-        self, column: str = "estimate", level: float = 0.95
+        self, column: str = "estimate", level: float = CONFIDENCE
     ) -> tuple[float, float] | None:
         """Confidence interval of a column's decay exponent; None where there is none."""
         return exponent_interval(self.fit(column), level)
+
+    def record(self) -> dict[str, Any]:
+        """Kind of the numbers, fits with their intervals, finding, for a JSON file."""
+        fits = {
+            name: {
+                **dataclasses.asdict(self.fit(name)),
+                "interval": self.interval(name, CONFIDENCE),
+            }
+            for name in ("estimate", "substitution")
+        }
+        return {
+            "kind": "estimated",
+            "meaning": "lower estimates, not bounds",
+            "weighting": self.label,
+            "fits": fits,
+            "confidence": CONFIDENCE,
+            "finding": finding(self),
+        }
 
     def plot(self) -> "Figure":
         """Figure of the estimates and the bounds near them against n."""
