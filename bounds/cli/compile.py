@@ -12,8 +12,6 @@ in --out, and found there by the same command.
     --formula='P Q_a' --alphabet=ab --mode=FU --self_test=8 --out=results/tested
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax_models as jm
@@ -26,26 +24,9 @@ from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows
 from jax_models.errors import InputError, errors_of
-from jax_models.format.build import name_tensors
-from jax_models.format.config import encode_config
-from jax_models.programs import rasp
-from jax_models.programs.logic import format_formula, read_alphabet
-from jax_models.programs.logic.compile import (
-    compile_formula,
-    exact_length,
-    require_exact,
-)
-from jax_models.programs.logic.modes import MODES, get_mode, require_expressible
-from jax_models.programs.logic.parser import locate_formula
-from jax_models.programs.logic.self_test import (
-    LONGEST,
-    MOST_STRINGS,
-    require_testable,
-    run_self_test,
-    strings_to_test,
-)
-from jax_models.programs.rasp.compile import check_length
-from jax_models.programs.rasp.self_test import run_self_test as test_program
+from jax_models.programs.compiled import compile_formula_text, compile_program_text
+from jax_models.programs.logic import MODES, read_alphabet
+from jax_models.programs.logic.self_test import LONGEST, MOST_STRINGS
 
 
 class CompileOptions(Computed, Stored):
@@ -81,98 +62,37 @@ class CompileOptions(Computed, Stored):
     )
 
 
-# A model, columns on its origin, the longest n that it is exact to, and its test on the
-# groups of `strings_to_test`, which reports its rounds.
-Compiled = tuple[jm.Transformer, dict[str, Any], int, Callable[..., dict[str, Any]]]
-
-
 def plan(options: CompileOptions) -> Work:
     """Work that tests the model of the formula or program, then writes it."""
-    asked = "formula" if options.program is None else "program"
+    path, longest = options.program, options.self_test
+    asked = "formula" if path is None else "program"
     for name, example in ((asked, "'Q_a S Q_b'"), ("alphabet", "ab")):
         if getattr(options, name) is None:
             raise InputError(f"--{name} is missing; give one, as in --{name}={example}")
-    alphabet = read_alphabet(options.alphabet or "")
-    build = _of_formula if options.program is None else _of_program
-    model, about, most, test = build(options, alphabet)
-    require_testable(model, options.self_test)
-    config = {
-        **options.key("self_test", "seed", "dtype"),
-        **about,
-        "model_sha256": sha256(jm.model_bytes(model)),
-    }
+    alphabet, dtype = read_alphabet(options.alphabet or ""), options.dtype
+    if path is None:
+        text, mode = options.formula or "", options.mode
+        found = compile_formula_text(text, alphabet, mode, dtype, longest)
+    else:
+        text = read_whole("program", path)
+        with errors_of(path):
+            found = compile_program_text(text, alphabet, dtype, longest)
+    digest = sha256(jm.model_bytes(found.model))
+    key = {**options.key("self_test", "seed", "dtype"), **found.about}
 
     def compute() -> dict[str, Any]:
-        size = len(alphabet), options.self_test, options.seed, most
         report = lambda done, all_of, n: tell(f"{done} of {all_of} rounds, n = {n}")
-        return {"self_test": test(list(strings_to_test(*size)), report)}
+        return {"self_test": found.test(longest, options.seed, report)}
 
-    cells = [Cell(config, "self-test", compute)] if options.self_test else []
+    cell = Cell({**key, "model_sha256": digest}, "self-test", compute)
+    cells = [cell] if longest else []
 
     def finish(store: ResultStore) -> Exports:
-        config = encode_config(model, name_tensors(model))
-        record = {
-            **about,
-            "num_layers": len(model.layers),
-            "num_heads": [layer.attention.num_heads for layer in model.layers],
-            "d_model": model.width,
-            "d_ff": [len(layer.feed_forward.w1) for layer in model.layers],
-            "masks": [layer["mask"] for layer in config["layers"]],
-            "position": config.get("position"),
-            "temperature": [layer.get("temperature") for layer in config["layers"]],
-            "exact_length": most,
-            "self_test": None,
-        }
-        record.update(*found_rows(store, cells))
-        return model_exports(model, record, partial(_report, record, options))
+        tested = None
+        for row in found_rows(store, cells):
+            tested = row["self_test"]
+        named = found.about.get("formula", path)
+        report = lambda one: f"{named}\n{found.report(tested, one)}"
+        return model_exports(found.model, found.record(tested), report)
 
     return Work(finish, cells, unit="self-tests", is_whole=True)
-
-
-def _of_program(options: CompileOptions, alphabet: tuple[str, ...]) -> Compiled:
-    text = read_whole("program", path := options.program or "")
-    with errors_of(path):
-        program = rasp.check_program(text, alphabet)
-        plan = rasp.plan_program(program)
-        check_length(plan, max(1, options.self_test), options.dtype)
-    model = rasp.build_model(plan, options.dtype)
-    longest = rasp.longest_exact_length(plan, options.dtype)
-    test = partial(test_program, model, plan, program)
-    return model, {"program": text, "alphabet": alphabet}, longest, test
-
-
-def _of_formula(options: CompileOptions, alphabet: tuple[str, ...]) -> Compiled:
-    formula, places = locate_formula(options.formula or "", alphabet)
-    mode = get_mode(options.mode)
-    require_expressible(formula, alphabet, mode, lambda part: str(places[part]))
-    model = compile_formula(formula, alphabet, options.mode, dtype=options.dtype)
-    require_exact(model, options.self_test)
-    test = partial(run_self_test, model, formula, alphabet)
-    about = {"formula": format_formula(formula), "alphabet": alphabet}
-    return model, {**about, "mode": options.mode}, exact_length(model), test
-
-
-def _report(record: dict[str, Any], options: CompileOptions, digest: str) -> str:
-    mode = f"mode {record['mode']}, " if "mode" in record else ""
-    flips = "flip a truth value" if "mode" in record else "change a result"
-    lines = [
-        record.get("formula") or f"{options.program}",
-        f"model.safetensors: {mode}"
-        f"L = {record['num_layers']}, heads {sum(record['num_heads'])}, "
-        f"d = {record['d_model']}, SHA-256 {digest}",
-        f"In {options.dtype} rounding cannot {flips} up to n = {record['exact_length']}",
-    ]
-    tested = record["self_test"]
-    if tested is None:
-        return "\n".join([*lines, "Not tested."])
-    lines.append(
-        f"Self-test: {tested['strings']} strings (all up to n = "
-        f"{tested['all_strings_up_to']}, random up to n = {tested['lengths'][-1]}), "
-        f"0 of {tested['positions']} positions differ"
-    )
-    if "margin" in tested:
-        lines[-1] += (
-            f", margin {tested['margin']:.6g} at position {tested['margin_position']} of "
-            f"{tested['margin_string']}"
-        )
-    return "\n".join(lines)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.cli import compile as command
+from jax_models.programs import compiled as texts
 from jax_models.programs.logic import parse_formula, self_test
 from jax_models.programs.logic.compile import compile_formula, exact_length
 from jax_models.programs.logic.modes import MODES
@@ -121,7 +121,7 @@ def planted(formula, alphabet, mode, *, dtype):
 
 
 def test_a_model_that_errs_is_refused_and_not_written(run, monkeypatch):
-    monkeypatch.setattr(command, "compile_formula", planted)
+    monkeypatch.setattr(texts, "compile_formula", planted)
     result = run("compile", "--formula=not Q_a", "--alphabet=ab", "--self_test=2")
     result.assert_refused("the compiled model errs: at position 0 of a its logit is 1")
     assert not OUT.exists()
