@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 
-import jax_models as jm
 from bounds.cli.shared.groups import Computed, Figure, Shape, Stored, Weighted
 from bounds.cli.shared.input_source import read_source
 from bounds.cli.shared.options import again, fields_of, option, read_lengths
@@ -40,6 +39,7 @@ from jax_models.training import (
     describe,
     run_training,
 )
+from jax_models.training.prediction import init_predictor
 from jax_models.training.settings import READINGS
 
 
@@ -121,30 +121,19 @@ def plan(options: TrainOptions) -> Work:
     source, language = read_source(options.language, options.p)
     names = (field.name for field in dataclasses.fields(Training))
     values: dict[str, Any] = {name: getattr(options, name) for name in names}
-    if values["all_positions"] is None:
+    if options.all_positions is None:
         causal = not SIGHTS[options.mask].after and options.reading == "last"
         values["all_positions"] = causal
-    if values["checkpoint_every"] is None:
+    if options.checkpoint_every is None:
         values["checkpoint_every"] = -(-options.steps // CHECKPOINTS)
-    training = Training(**values)
-    settings: dict[str, Any] = {name: getattr(options, name) for name in SETTINGS}
-    n = training.length
+    training, n = Training(**values), options.length
     around = sorted({-(-n // 4), -(-n // 2), n, 2 * n, 4 * n})
     measuring = Measuring(tuple(options.lengths or around), options.num_inputs)
+    settings: dict[str, Any] = {name: getattr(options, name) for name in SETTINGS}
+    shape = {name: settings[name] for name in SHAPE}
     weights, batches = jax.random.split(jax.random.key(options.seed))
-    end = ("$",) if training.reading == "query" else ()
-    symbols = (*source.symbols, *end)
-    model = jm.init_transformer(
-        weights,
-        **{name: settings[name] for name in SHAPE},
-        vocab_size=len(symbols),
-        architecture=jm.Architecture(
-            num_classes=source.num_classes,
-            max_length=max(n, *measuring.lengths) + len(end),
-        ),
-    )
-    letters = tuple(range(len(source.symbols)))
-    model = dataclasses.replace(model, vocabulary=symbols, substitutable=letters)
+    longest = max(n, *measuring.lengths)
+    model = init_predictor(weights, source, training.reading, longest, **shape)
     model = reweighted(model, options.weighting, options.temperature)
     encode_positions(model, 1)  # refuses a formula that does not fit the width
 
@@ -176,13 +165,7 @@ def plan(options: TrainOptions) -> Work:
 
 
 def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
-    rows = found.rows()
-    _, final = found.measured[-1]
-    means = zip(final.mean.tolist(), final.standard_error.tolist(), strict=True)
-    losses = [
-        {"n": n, "loss": x, "standard_error": error, **vars(source.levels(n))}
-        for n, (x, error) in zip(final.lengths, means, strict=True)
-    ]
+    rows, losses = found.rows(), found.last_rows(source)
     record = {
         "source": repr(source),
         "training": dataclasses.asdict(training),
@@ -194,12 +177,12 @@ def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
     }
     title = f"Cross-entropy after {len(found.losses)} steps, nats per symbol:"
     lines = "\n".join(["", title, *column_table(losses, SHOWN, ".5f")])
-    length, level = training.length, source.levels(training.length)
+    lengths, length = [row["n"] for row in losses], training.length
     return model_exports(
         found.network,
         record,
         lambda digest: f"{lines}\n\nSHA-256 {digest}",
         columns=found.columns,
         rows=rows,
-        figure=lambda: loss_figure(rows, final.lengths, length, level),
+        figure=lambda: loss_figure(rows, lengths, length, source.levels(length)),
     )

@@ -159,6 +159,15 @@ class TrainingRun(BriefRepr):
                     rows[step][f"{kind}_{n}"] = value
         return rows
 
+    def last_rows(self, source: Source) -> list[dict[str, Any]]:
+        """A row for each length of the last losses, with the levels of the source."""
+        _, last = self.measured[-1]
+        means, errors = last.mean.tolist(), last.standard_error.tolist()
+        return [
+            {"n": n, "loss": mean, "standard_error": error, **vars(source.levels(n))}
+            for n, mean, error in zip(last.lengths, means, errors, strict=True)
+        ]
+
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:

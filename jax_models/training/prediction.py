@@ -4,24 +4,42 @@
 network registers a rule of each.
 """
 
+import dataclasses
 import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from jax_models.constructions.rnn import ElmanNetwork, hidden_states
 from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
 from jax_models.jax_arguments import check_float_type
 from jax_models.languages.base import Source
+from jax_models.model.initialise import Architecture, init_transformer
 from jax_models.model.mask import SIGHTS
 from jax_models.model.transformer import Transformer, embedded, read_logits
 from jax_models.run.differentiable import forward_embeddings
 from jax_models.run.evaluate import require_readout
 from jax_models.training.settings import Reading, Training
+
+
+def init_predictor(
+    key: PRNGKeyArray, source: Source, reading: Reading, max_length: int, **shape: Any
+) -> Transformer:
+    """Returns a transformer with the symbols and classes of a source, for training."""
+    end = ("$",) if reading == "query" else ()
+    symbols = (*source.symbols, *end)
+    architecture = Architecture(
+        num_classes=source.num_classes, max_length=max_length + len(end)
+    )
+    model = init_transformer(
+        key, **shape, vocab_size=len(symbols), architecture=architecture
+    )
+    letters = tuple(range(len(source.symbols)))
+    return dataclasses.replace(model, vocabulary=symbols, substitutable=letters)
 
 
 @functools.singledispatch
