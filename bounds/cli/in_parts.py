@@ -1,11 +1,7 @@
-"""Run of a command whose work on each input is in parts, on many devices.
-
-Of several processes the leading one saves what is found.
-"""
+"""Run of a command whose work on each input is in parts, on many devices."""
 
 import contextlib
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,33 +13,34 @@ from jax.sharding import Mesh
 from jaxtyping import Int
 
 import jax_models as jm
-from bounds.cli.shared.devices import ALONE, Devices, explained_loss, open_devices
 from bounds.cli.shared.groups import OneInput
 from bounds.cli.shared.input_source import open_tokenizer
-from bounds.cli.shared.platforms import prepare_jax
+from bounds.cli.shared.platforms import (
+    prepare_jax,
+    request_platform,
+    require_platform,
+)
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.runner import Exports, Rows, Work, quiet_ties
 from bounds.cli.shared.subject import read_one
 from bounds.cli.shared.target import read_substitutes, special_symbols, target_key
 from bounds.curves.measurement import Subject, tokens_sha256
-from bounds.influence import parts
 from bounds.influence.build import TableOptions
 from bounds.influence.method import Rounding
-from bounds.influence.parts import Parts, Record, error_columns, join_arrays
-from bounds.influence.report import InputWords
-from bounds.influence.rounding import runs_of
+from bounds.influence.parts import Parts, error_columns
+from bounds.influence.report import InputWords, describe_parts
+from bounds.influence.run_parts import follow_parts, run_parts
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.table import as_value
 from bounds.recipes.question import Recipe
-from bounds.store.file import explained
 from bounds.store.results import ResultStore
-from bounds.store.sweep import Cell, obtain
 from bounds.version import __version__
-from jax_models.run.mesh import count_devices
+from jax_models.errors import InputError
+from jax_models.run.mesh import count_devices, device_mesh
+from jax_models.run.processes import PATIENCE, connect_processes, explained_loss
 
-# Bytes of a cell: three float64 and one flag. A number of the store is text,
-# four characters for three bytes where it cannot be compressed.
-ARRAYS, STORED = 25, 11
+# Flags of several processes, which are given together.
+CLUSTER = ("coordinator", "num_processes", "process_id")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,6 +109,22 @@ class Asked:
         asked = question.method, self.rounding, question.ties
         return Parts.plan(whole, *asked, named, self.folder)
 
+    def describe(self, found: Parts) -> list[str]:
+        """Lines of a dry run: setting, model, input, and the parts of the request."""
+        model, whole, recipe = self.subject.model, found.whole, self.recipe
+        query = f"query {whole.query}, " if whole.layout is None else ""
+        watched = self.target.name if recipe is None else recipe.label
+        return [
+            *([] if self.record is None else [f"record {self.record}:"]),
+            f"version {__version__}, jax {jax.__version__}, {count_devices(whole.mesh)} of "
+            f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
+            f"model: {len(model.layers)} layers, d = {model.width}, "
+            f"V = {model.vocab_size}, {np.dtype(model.dtype).name}; "
+            f"n = {len(self.tokens)}, {query}{watched}",
+            # Of several records, which share scan.csv, there is no scan.npz.
+            *describe_parts(found, recipe, has_arrays=self.record is None),
+        ]
+
 
 def read_asked(options: OneInput, first: Subject | None = None) -> Asked:
     """Request that the flags describe; `first` is the subject of a file's first record."""
@@ -131,43 +144,32 @@ def read_asked(options: OneInput, first: Subject | None = None) -> Asked:
     )
 
 
-def axes_of(asked: Asked, found: Parts) -> dict[str, int]:
-    """Length of each axis of a scan's values that are written, by name."""
-    layout, recipe = found.whole.layout, asked.recipe
-    assert layout is not None
-    count, symbols = layout.cells.shape
-    if recipe is not None and recipe.num_scored is not None:
-        return {"position": count, "symbol": recipe.num_scored}
-    sizes = {"position": count, "symbol": symbols, "row": layout.rows.size}
-    return {axis: sizes.get(axis, layout.width) for axis in layout.axes}
-
-
-def describe_plan(asked: Asked, found: Parts) -> list[str]:
-    """Lines of a dry run: setting, shape, method, parts, cost, blocks and sizes."""
-    whole, layout, model = found.whole, found.whole.layout, asked.subject.model
-    query = f"query {whole.query}, " if layout is None else ""
-    watched = asked.target.name if asked.recipe is None else asked.recipe.label
-    lines = [
-        f"version {__version__}, jax {jax.__version__}, {count_devices(whole.mesh)} of "
-        f"{jax.device_count()} devices: {jax.devices()[0].device_kind}",
-        f"model: {len(model.layers)} layers, d = {model.width}, V = {model.vocab_size}, "
-        f"{np.dtype(model.dtype).name}; n = {len(asked.tokens)}, {query}{watched}",
-    ]
-    if layout is None:
-        nothing = ["nothing can be substituted"]
-        return lines + (found.describe() if len(whole.pairs) else nothing)
-    axes = axes_of(asked, found)
-    shape = " x ".join(f"{size} {axis}s" for axis, size in axes.items())
-    cells = math.prod(axes.values())
-    kept = 2 * cells  # with how far they moved
-    if found.keeps_runs:  # the whole tables of all runs
-        kept = layout.cells.size * math.prod(parts.as_table(layout).shape)
-        kept *= 1 + runs_of(found.rounding)
-    store = f"store: {kept} numbers, at most {STORED * kept / 1e6:.3g} MB"
-    lines = [*lines, f"scan: {shape}", *found.describe(), store]
-    if asked.record is not None:  # several share scan.csv, and have no scan.npz
-        return [f"record {asked.record}:", *lines]
-    return [*lines, f"scan.npz: {cells} cells, {ARRAYS * cells / 1e6:.3g} MB"]
+def open_devices(options: OneInput) -> Mesh | None:
+    """Mesh of the flags' devices, of several processes all; None is the default device."""
+    named = {name: getattr(options, name) for name in CLUSTER}
+    missing = [f"--{name}" for name in CLUSTER if named[name] is None]
+    is_alone = len(missing) == len(CLUSTER)
+    if missing and not is_alone:
+        given = next(name for name in CLUSTER if named[name] is not None)
+        raise InputError(
+            f"--{given} is for several processes, which also need "
+            f"{' and '.join(missing)}"
+        )
+    request_platform(options)
+    if options.num_devices is not None:
+        # Only a CPU heeds the option, and only once: JAX that has its devices refuses,
+        # and `device_mesh` then reports their number.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", options.num_devices)
+    if not is_alone:
+        if options.process_id == 0:
+            others = f"{options.num_processes} processes at {options.coordinator}"
+            print(f"waiting up to {PATIENCE} s for {others}", flush=True)
+        connect_processes(**named)
+    require_platform(options)
+    if is_alone and options.num_devices is None:
+        return None
+    return device_mesh(options.num_devices)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,24 +211,24 @@ def work_in_parts(
 ) -> Work:
     """Work that computes the parts of each input; only the leading process exports."""
     planned: list[Planned] = []
-    opened: list[Devices] = []
 
     @explained_loss()
+    @quiet_ties()
     def lead() -> bool:
-        opened.append(devices := open_devices(options))
-        planned.extend(ask(devices.mesh))
-        if devices.leads and not options.dry_run:
-            print(f"{options.COMMAND}: results go to {options.out}", flush=True)
-        if options.dry_run and devices.leads:
-            lines = [line for one in planned for line in describe_plan(*one)]
+        planned.extend(ask(open_devices(options)))
+        leads = jax.process_index() == 0
+        if options.dry_run and leads:
+            lines = [line for asked, found in planned for line in asked.describe(found)]
             if not is_kept:
                 some = f"each of {len(planned)} inputs"
                 lines = [f"one pass of {some if len(planned) > 1 else 'the input'}"]
             print("\n".join(lines))
-        elif not (options.dry_run or devices.leads) and is_kept:
+        elif leads:
+            print(f"{options.COMMAND}: results go to {options.out}", flush=True)
+        elif is_kept and not options.dry_run:
             for _, found in planned:
-                _follow(found, devices)
-        return devices.leads and not options.dry_run
+                follow_parts(found)
+        return leads and not options.dry_run
 
     @explained_loss()
     def finish(store: ResultStore) -> Exports:
@@ -234,9 +236,7 @@ def work_in_parts(
         for asked, found in planned:
             with Progress(len(found.positions), "positions", alike=True) as progress:
                 counted = dataclasses.replace(found, progress=progress)
-                joined += [
-                    compute_parts(store, asked, counted, opened[0], options.fresh)
-                ]
+                joined.append(compute_parts(store, asked, counted, options.fresh))
         return export(joined)
 
     def rows(store: ResultStore) -> Rows:
@@ -247,77 +247,12 @@ def work_in_parts(
 
 @quiet_ties()
 def compute_parts(
-    store: ResultStore,
-    asked: Asked,
-    planned: Parts,
-    devices: Devices = ALONE,
-    fresh: bool = False,
+    store: ResultStore, asked: Asked, planned: Parts, fresh: bool = False
 ) -> Joined:
     """Result of all parts; computes missing ones and saves each in the store."""
     recipe, began = asked.recipe, time.perf_counter()
     if recipe is not None and recipe.one_pass:
         result = recipe.scan(asked.subject.model, asked.tokens)
         return Joined(asked, result, 0, time.perf_counter() - began)
-    devices.agree([planned.cell(0)], [False])
-    found: list[Record] = []
-    start, most, seconds, resumed = 0, 0, 0.0, False
-    while start < len(planned.positions):
-        cell = planned.cell(start, planned.stop(start, most))
-        one = None if fresh else store.find(cell.config)
-        if one is None:
-            devices.tell((start, most))
-            one, took = _keep(store, planned, cell, fresh)
-            most = int((one["stop"] - start) * parts.SECONDS / took)
-        else:
-            resumed = True
-            with explained(store.path):
-                planned.check(one, start)
-                label = f"{planned.label(start, one['stop'])}, from the store"
-            if planned.progress is not None:
-                planned.progress.skip(label, one["stop"] - start)
-        found.append(one)
-        seconds += store.seconds(cell.config)
-        start = one["stop"]
-    devices.tell((start, 0))
-    # Of results that this run made, an error over them is one of the program.
-    with explained(store.path) if resumed else contextlib.nullcontext():
-        arrays, last = join_arrays(found), {}
-    if (cell := planned.last(arrays[0])) is not None:
-        missing = fresh or store.find(cell.config) is None
-        devices.agree([cell], [missing])
-        last = obtain(store, cell, fresh=fresh)
-        resumed |= not missing
-        seconds += store.seconds(cell.config)
-    with explained(store.path) if resumed else contextlib.nullcontext():
-        ambiguous = sum(one["ambiguous"] for one in found)
-        result = planned.join(arrays, found, last)
-    if recipe is not None:
-        result = recipe.finish(result)
-    return Joined(asked, result, ambiguous, seconds)
-
-
-@quiet_ties()
-def _follow(planned: Parts, devices: Devices) -> None:
-    """Computes this process's share of the parts that the leading process computes."""
-    devices.agree([planned.cell(0)], [False])
-    while (start := (told := devices.tell((0, 0)))[0]) < len(planned.positions):
-        planned.cell(start, planned.stop(start, told[1])).compute()
-    cell = planned.last(None)
-    if cell is not None and devices.agree([cell], [False])[0]:
-        cell.compute()
-
-
-def _keep(
-    store: ResultStore, planned: Parts, cell: Cell, fresh: bool
-) -> tuple[Record, float]:
-    """Computes a cell and saves it; returns its record and the seconds it took."""
-    kept = planned.checkpoint(cell.config)
-    if kept is not None and fresh:
-        kept.unlink(missing_ok=True)
-    began = time.perf_counter()
-    found = obtain(store, cell, fresh=True)
-    took = time.perf_counter() - began
-    # A screen that did not close may be continued later.
-    if kept is not None and planned.is_closed(found):
-        kept.unlink(missing_ok=True)
-    return found, took
+    result, *taken = run_parts(store, planned, fresh=fresh)
+    return Joined(asked, recipe.finish(result) if recipe else result, *taken)

@@ -21,14 +21,7 @@ from jax.sharding import Mesh
 
 import jax_models as jm
 from bounds import recipes
-from bounds.cli.in_parts import (
-    Asked,
-    Joined,
-    Planned,
-    axes_of,
-    read_asked,
-    work_in_parts,
-)
+from bounds.cli.in_parts import Asked, Joined, Planned, read_asked, work_in_parts
 from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.input_source import record_names
 from bounds.cli.shared.options import again, expect_name, option
@@ -45,7 +38,9 @@ from bounds.influence.report import (
     scan_finding,
     scan_record,
     top_line,
+    written_axes,
 )
+from bounds.influence.table.layout import Layout
 from bounds.influence.table.lines import Named, largest_lines, write_lines
 from bounds.influence.table.view import SHAPES, check_shape
 from bounds.influence.table.words import WORDS, parse_reduce, parse_rows
@@ -231,7 +226,8 @@ def _ask_all(options: ScanOptions, mesh: Mesh | None) -> Iterator[Planned]:
             one = options if name is None else dataclasses.replace(options, input=at)
             asked = dataclasses.replace(_ask(one, first), record=name)
             found = asked.plan(mesh)
-            check_shape(options.figure, tuple(axes_of(asked, found)))
+            axes = written_axes(cast(Layout, found.whole.layout), asked.recipe)
+            check_shape(options.figure, tuple(axes))
         first = first or asked.subject
         yield asked, found
 

@@ -57,7 +57,6 @@ from bounds.rounding.ranked import measure_error
 from bounds.store.output import sha256
 from bounds.store.sweep import Cell
 from bounds.version import __version__
-from jax_models.run.device_memory import bytes_label
 from jax_models.run.evaluate import TieRule
 from jax_models.run.mesh import count_devices, first_says
 
@@ -298,37 +297,6 @@ class Parts:
         result = settle(whole, choice, joined, self.rounding, "ignore", keep)
         error = read_error(last) or result.measured_error
         return dataclasses.replace(result, measured_error=error)
-
-    def describe(self) -> list[str]:
-        """Lines of a dry run on method, radii, parts, cost, blocks and memory."""
-        way, sizes, count = self.choice.way, self.choice.sizes, len(self.positions)
-        starts = range(0, count, self.size)
-        requests = [self.request(x, min(x + self.size, count)) for x in starts]
-        counts = [len(x.pairs) for x in requests]
-        kept = f"kept every {SECONDS:.0f} s or so, {self.least} positions at least"
-        if 2 * self.least > min(self.size, count):
-            kept = "each is kept when it is done"
-        most = f"{self.size} positions" if self.whole.layout else f"{max(counts)}"
-        passes = "some tens of forward passes, more where bounds are loose"
-        if not isinstance(way, Screened):
-            passes = f"{sum(map(way.cost, requests)):.3g} forward passes"
-        lines = [
-            f"method: {way.name} ({self.choice.reason})",
-            f"radii of rounding: {self.rounding}",
-            f"substitutions: {sum(counts)}, in {len(counts)} parts of at most {most}; "
-            f"{kept}",
-            f"estimated cost: {passes}",
-        ]
-        if sizes is None or isinstance(way, Screened):
-            return [*lines, f"blocks: {way.name} has none that can be told ahead"]
-        tiles = "" if sizes.rows is None else f", rows in tiles of {sizes.rows}"
-        together = sizes.substitutions * count_devices(self.whole.mesh)
-        return [
-            *lines,
-            f"blocks: {sum(-(-one // together) for one in counts)}, of at most "
-            f"{sizes.substitutions} substitutions on each device{tiles}",
-            f"memory: at most {bytes_label(sizes.held)} on each device",
-        ]
 
 
 def part_sizes(request: InfluenceRequest, choice: Choice) -> tuple[int, int]:

@@ -1,14 +1,19 @@
-"""Sentences on results about one input: the largest influence, or a scan's largest cell."""
+"""Reports on one input: a plan, the largest influence, or a scan's largest cell."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
+from bounds.influence.parts import SECONDS, Parts, as_table
 from bounds.influence.result import Influence, said_of
+from bounds.influence.rounding import runs_of
 from bounds.influence.scan import Frobenius, Scan
+from bounds.influence.screening.ladder import Screened
+from bounds.influence.table.layout import Layout
 from bounds.influence.table.lines import (
     MUTATION,
     RESIDUE,
@@ -19,10 +24,16 @@ from bounds.influence.table.lines import (
 from bounds.influence.table.reductions import Reduce
 from bounds.influence.targets.table import as_value
 from bounds.numbers.notation import enclosure_label
+from bounds.recipes.question import Recipe
 from bounds.rounding.ranked import MARGIN
+from jax_models.run.device_memory import bytes_label
+from jax_models.run.mesh import count_devices
 
 # Names of masks in vocabularies.
 MASKS = ("<mask>", "[MASK]")
+# Bytes of a cell: three float64 and one flag. A number of the store is text,
+# four characters for three bytes where it cannot be compressed.
+ARRAYS, STORED = 25, 11
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +69,71 @@ class InputWords:
         # A mask stands for a residue.
         uncounted = tuple(x for x in self.special if self.name(x) not in MASKS)
         return Residues(self.name, self.tokens, uncounted, first)
+
+
+def written_axes(layout: Layout, recipe: Recipe | None) -> dict[str, int]:
+    """Length of each axis of a scan's values that are written, by name."""
+    count, symbols = layout.cells.shape
+    if recipe is not None and recipe.num_scored is not None:
+        return {"position": count, "symbol": recipe.num_scored}
+    sizes = {"position": count, "symbol": symbols, "row": layout.rows.size}
+    return {axis: sizes.get(axis, layout.width) for axis in layout.axes}
+
+
+def describe_parts(
+    parts: Parts, recipe: Recipe | None, *, has_arrays: bool
+) -> list[str]:
+    """Lines on shape, method, radii, parts, cost, blocks, and sizes of what is written."""
+    whole, layout = parts.whole, parts.whole.layout
+    if layout is None:
+        if not len(whole.pairs):
+            return ["nothing can be substituted"]
+        return _describe_computation(parts)
+    axes = written_axes(layout, recipe)
+    shape = " x ".join(f"{size} {axis}s" for axis, size in axes.items())
+    cells = math.prod(axes.values())
+    kept = 2 * cells  # with how far they moved
+    if parts.keeps_runs:  # the whole tables of all runs
+        kept = layout.cells.size * math.prod(as_table(layout).shape)
+        kept *= 1 + runs_of(parts.rounding)
+    arrays = f"scan.npz: {cells} cells, {ARRAYS * cells / 1e6:.3g} MB"
+    return [
+        f"scan: {shape}",
+        *_describe_computation(parts),
+        f"store: {kept} numbers, at most {STORED * kept / 1e6:.3g} MB",
+        *([arrays] if has_arrays else []),
+    ]
+
+
+def _describe_computation(parts: Parts) -> list[str]:
+    """Lines on method, radii, parts, cost, blocks and memory."""
+    way, sizes = parts.choice.way, parts.choice.sizes
+    count, size = len(parts.positions), parts.size
+    requests = [parts.request(x, min(x + size, count)) for x in range(0, count, size)]
+    counts = [len(x.pairs) for x in requests]
+    kept = f"kept every {SECONDS:.0f} s or so, {parts.least} positions at least"
+    if 2 * parts.least > min(size, count):
+        kept = "each is kept when it is done"
+    most = f"{size} positions" if parts.whole.layout else f"{max(counts)}"
+    passes = "some tens of forward passes, more where bounds are loose"
+    if not isinstance(way, Screened):
+        passes = f"{sum(map(way.cost, requests)):.3g} forward passes"
+    lines = [
+        f"method: {way.name} ({parts.choice.reason})",
+        f"radii of rounding: {parts.rounding}",
+        f"substitutions: {sum(counts)}, in {len(counts)} parts of at most {most}; {kept}",
+        f"estimated cost: {passes}",
+    ]
+    if sizes is None or isinstance(way, Screened):
+        return [*lines, f"blocks: {way.name} has none that can be told ahead"]
+    tiles = "" if sizes.rows is None else f", rows in tiles of {sizes.rows}"
+    together = sizes.substitutions * count_devices(parts.whole.mesh)
+    return [
+        *lines,
+        f"blocks: {sum(-(-one // together) for one in counts)}, of at most "
+        f"{sizes.substitutions} substitutions on each device{tiles}",
+        f"memory: at most {bytes_label(sizes.held)} on each device",
+    ]
 
 
 def influence_finding(

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bounds import read_store
-from bounds.cli import in_parts
-from bounds.influence import parts
+from bounds.influence import parts, run_parts
 from bounds.influence.blocks import kernel
 from bounds.influence.methods import bucket
 from bounds.influence.two_layers import choice
@@ -24,13 +23,13 @@ PIECES = [0, 8, 16, 24, 32]
 
 def last(monkeypatch, seconds):
     """Sets what a piece is to take, and says that every one took a second."""
-    compute = in_parts._keep
+    compute = run_parts._keep
 
     def timed(*given):
         return compute(*given)[0], 1.0
 
     monkeypatch.setattr(parts, "SECONDS", seconds)
-    monkeypatch.setattr(in_parts, "_keep", timed)
+    monkeypatch.setattr(run_parts, "_keep", timed)
 
 
 def kept():
@@ -57,7 +56,7 @@ def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
     whole = run(*ASKED, "--out=results/whole")
     assert whole.code == 0
     last(monkeypatch, 0)
-    compute, done = in_parts._keep, []
+    compute, done = run_parts._keep, []
 
     def stopped(*given):
         if len(done) == 2:
@@ -66,7 +65,7 @@ def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
         return compute(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(in_parts, "_keep", stopped)
+        patch.setattr(run_parts, "_keep", stopped)
         ended = run(*ASKED)
     assert ended.code == 130
     assert ended.err.endswith("the same command continues where it stopped\n")

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from bounds.cli.main import main
-from bounds.cli.shared import devices
+from jax_models.run import processes
 
 SMALL = ["influence", "--length=12", "--d_model=4", "--num_heads=1", "--d_ff=4"]
 
@@ -54,7 +54,7 @@ def test_flags_that_do_not_fit_are_refused(tmp_path, capsys, flags, message):
 
 
 def test_a_process_that_does_not_find_process_0_says_so(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(devices, "PATIENCE", 0.1)
+    monkeypatch.setattr(processes, "PATIENCE", 0.1)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
