@@ -4,15 +4,47 @@
 is there at once; `tests/bounds/cli/test_main.py` holds them against the flags.
 """
 
+import inspect
+import textwrap
 from collections.abc import Sequence
 
 from absl import app
 
 from benchmarks.docs_check.commands import ROOT
-from bounds.cli.main import COMMANDS, command_help
+from bounds.batch.specification import typed
+from bounds.cli.main import COMMANDS, Command
+from bounds.cli.shared.options import Declared, fields_of
+from bounds.cli.start import PROGRAM
 from bounds.store.output import write_bytes
 
 FOLDER = ROOT / "bounds" / "cli" / "help"
+WIDTH, INDENT = 79, 6 * " "
+
+
+def command_help(command: Command) -> str:
+    """Help of a command: usage, summary, its module's docstring, flags and examples.
+
+    The last paragraph of the docstring is the flags of the examples.
+    """
+    _, *description, examples = (inspect.getdoc(command.load()) or "").split("\n\n")
+    usage = f"{PROGRAM} {command.name} "
+    flags = "\n".join(["Flags:", *map(_entry, fields_of(command.options).values())])
+    shown = [f"  {usage}{text.strip()}" for text in examples.splitlines()]
+    parts = [f"Usage: {usage}[--flag=value ...]", command.summary, *description, flags]
+    return "\n\n".join([*parts, "\n".join(["Examples:", *shown])]) + "\n"
+
+
+def _entry(option: Declared) -> str:
+    """Name of a flag, and its wrapped help with the default."""
+    is_switch, default = option.kind is bool, option.default
+    text = option.help.replace("{words}", ", ".join(option.words))
+    if option.words and not (option.is_list or option.file):
+        text += f" One of {', '.join(option.words)}."
+    if default not in (None, ()):
+        text += f" (default: '{typed(default, option.name)}')"
+    wrapped = textwrap.fill(text, WIDTH - len(INDENT), break_on_hyphens=False)
+    wrapped = textwrap.indent(wrapped, INDENT)
+    return f"  --{'[no]' * is_switch}{option.name}\n{wrapped}"
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ import fnmatch
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -207,7 +207,7 @@ class BatchOptions(Stored, Figure):
     command: str | None = option(
         None,
         "Command whose runs are the cells; its own flags, given beside, hold in all of "
-        "them (see batch --command=NAME --help).",
+        "them (see NAME --help).",
         BATCHED,
     )
     sweep: tuple[str, ...] = option(
@@ -315,16 +315,13 @@ def further_of(options: type[Group]) -> dict[str, Declared]:
     return {name: fields_of(options)[name] for name in names}
 
 
-def further_options(arguments: Sequence[str]) -> dict[str, list[Declared]]:
-    """Options of the command swept by `arguments` that cells may be given, by heading."""
+def further_options(arguments: Sequence[str]) -> Collection[Declared]:
+    """Options of the command swept by `arguments` that cells may be given."""
     named = peek(arguments, "command", "spec")
     command = named["command"]
     if named["spec"] is not None and command is None:
         command = read_specification(named["spec"]).command
-    if command not in BATCHED:
-        return {}
-    further = further_of(COMMANDS[command].options)
-    return {f"Flags of {command}, the same in all cells": [*further.values()]}
+    return further_of(COMMANDS[command].options).values() if command in BATCHED else ()
 
 
 def plan(options: BatchOptions) -> Work | None:

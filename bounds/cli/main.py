@@ -9,12 +9,9 @@ import dataclasses
 import difflib
 import importlib
 import importlib.resources
-import inspect
 import io
-import itertools
 import os
 import sys
-import textwrap
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 from bounds.cli.start import PROGRAM, RUN, number_of
 from bounds.version import __version__
 from jax_models.errors import InputError, InputWarning
-
-WIDTH, INDENT = 79, 6 * " "
 
 
 def overview() -> str:
@@ -38,23 +33,8 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-def _entry(option: "Declared") -> str:
-    """Name of a flag, and its wrapped help with the default."""
-    from bounds.batch.specification import typed
-
-    is_switch, default = option.kind is bool, option.default
-    text = option.help.replace("{words}", ", ".join(option.words))
-    if option.words and not (option.is_list or option.file):
-        text += f" One of {', '.join(option.words)}."
-    if default not in (None, ()):
-        text += f" (default: '{typed(default, option.name)}')"
-    wrapped = textwrap.fill(text, WIDTH - len(INDENT), break_on_hyphens=False)
-    wrapped = textwrap.indent(wrapped, INDENT)
-    return f"  --{'[no]' * is_switch}{option.name}\n{wrapped}"
-
-
 if TYPE_CHECKING:
-    from bounds.cli.shared.options import Declared, Group
+    from bounds.cli.shared.options import Group
 
 LONGEST_LINE = 1000  # characters of a message, which may repeat what was typed
 HELP = ("--help", "-help", "-h")
@@ -115,12 +95,17 @@ class Command:
 
     def parse(self, arguments: Sequence[str]) -> "Group":
         """Returns the command's options, each read by itself."""
-        from bounds.cli.shared.options import read_flags
+        from bounds.cli.shared.options import fields_of, read_flags
+        from jax_models.arguments import show
 
-        groups = flag_groups(self, arguments).values()
-        every = itertools.chain.from_iterable(groups)
-        given = read_flags(every, arguments, f"{PROGRAM} {self.name}")
-        return self.options.parse(given)
+        for part in arguments:
+            if (name := part.lstrip("-").partition("=")[0]) in NOT_HERE:
+                raise InputError(NOT_HERE[name])
+            if "\0" in part:
+                raise InputError(f"{show(part)} holds a null byte; leave it out")
+        known, further = self.options, getattr(self.load(), "further_options", None)
+        every = [*fields_of(known).values(), *(further(arguments) if further else ())]
+        return known.parse(read_flags(every, arguments, f"{PROGRAM} {self.name}"))
 
 
 SUMMARIES = {
@@ -209,7 +194,7 @@ def _dispatch(arguments: list[str]) -> None:
             print(f"{PROGRAM} {__version__}")
         case ["--help" | "-help" | "-h" | "help"]:
             print(overview())
-        case [name, help] if help in HELP:
+        case [name, *rest] if not set(HELP).isdisjoint(rest):
             # As `benchmarks.docs_check.help_pages` made it: flags name words of modules
             # that need JAX.
             pages = importlib.resources.files("bounds.cli") / "help"
@@ -221,29 +206,12 @@ def _dispatch(arguments: list[str]) -> None:
             _run(_find(name), rest)
 
 
-def command_help(command: Command, arguments: Sequence[str] = ()) -> str:
-    """Help of a command: usage, summary, its module's docstring, flags and examples.
-
-    The last paragraph of the docstring is the flags of the examples.
-    """
-    _, *description, examples = (inspect.getdoc(command.load()) or "").split("\n\n")
-    usage = f"{PROGRAM} {command.name} "
-    parts = [f"Usage: {usage}[--flag=value ...]", command.summary, *description]
-    for heading, values in flag_groups(command, arguments).items():
-        parts.append("\n".join([f"{heading}:", *map(_entry, values)]))
-    shown = [f"  {usage}{text.strip()}" for text in examples.splitlines()]
-    return "\n\n".join([*parts, "\n".join(["Examples:", *shown])]) + "\n"
-
-
 def _run(command: Command, arguments: list[str]) -> None:
     command.load()
     # What needs NumPy is loaded where a command is: the version is told without it.
     from bounds.cli.shared.groups import Output
     from bounds.cli.shared.runner import refuse_to_overwrite
 
-    if not set(HELP).isdisjoint(arguments):
-        print(command_help(command, arguments), end="")
-        return
     options = command.read(arguments)
     if isinstance(options, Output):
         refuse_to_overwrite(options)
@@ -254,22 +222,6 @@ def _run(command: Command, arguments: list[str]) -> None:
 
             opened.enter_context(tell_of_waiting())
         command.run(options)
-
-
-def flag_groups(
-    command: Command, arguments: Sequence[str]
-) -> dict[str, list["Declared"]]:
-    """Returns a command's options by heading; for `batch` also the swept command's."""
-    from bounds.cli.shared.options import fields_of
-    from jax_models.arguments import show
-
-    for part in arguments:
-        if (name := part.lstrip("-").partition("=")[0]) in NOT_HERE:
-            raise InputError(NOT_HERE[name])
-        if "\0" in part:
-            raise InputError(f"{show(part)} holds a null byte; leave it out")
-    bring = getattr(command.load(), "further_options", lambda _: {})
-    return {"Flags": [*fields_of(command.options).values()], **bring(arguments)}
 
 
 def _find(name: str) -> Command:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from bounds.batch.specification import Specification
-from bounds.cli.batch import BATCHED, BatchOptions, find_batched, options_of_cells
+from bounds.cli.batch import BatchOptions
 from bounds.cli.main import COMMANDS
-from bounds.cli.shared.options import fields_of
 
 SWEEP = ["--command=entropy", "--sweep=lengths=2,4,8", "--sweep=p=0.2,0.7"]
 FLAGS = {
@@ -64,22 +63,6 @@ def test_a_wrong_value_that_all_cells_hold_is_blamed_on_none(run):
     beside.assert_refused(f"attention-bounds: {complaint}")
     refused = run("batch", "--spec=a.json")
     refused.assert_refused(f"attention-bounds: fixed d_ff=x: {complaint}")
-
-
-@pytest.mark.parametrize("command", BATCHED)
-def test_the_help_shows_the_flags_that_can_be_held(run, command):
-    shown, _ = run("batch", "--help", "--command", command).out.split("\nExamples:")
-    own, further = shown.split(f"Flags of {command}, the same in all cells:")
-    assert "--max_seconds" in own
-    options = find_batched(command).options
-    for name in fields_of(options):
-        entries = [
-            f"--{name}\n" in part or f"--[no]{name}\n" in part
-            for part in (own, further)
-        ]
-        is_own = name not in options_of_cells(options) or name == "seed"
-        assert entries[1] == (not is_own)
-    assert "same in all cells" not in run("batch", "--help").out
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import jax
 import pytest
 
 import jax_models as jm
+from benchmarks.docs_check.help_pages import command_help
 from bounds.cli import main as program
 from bounds.cli.main import COMMANDS, main
 from bounds.cli.shared.options import Group, fields_of
@@ -62,7 +63,7 @@ def test_the_help_of_a_command_names_every_flag_and_runs_nothing(
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)
 def test_the_stored_help_is_what_the_flags_say(capsys, command):
     # `python -m benchmarks.docs_check.help_pages` writes it anew.
-    made = program.command_help(command)
+    made = command_help(command)
     assert run(capsys, command.name, "--help") == (0, made, "")
 
 
