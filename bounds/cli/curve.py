@@ -34,7 +34,6 @@ from bounds.cli.shared.subject import (
     read_subject,
     read_trained_to,
 )
-from bounds.cli.shared.target import with_named_symbols
 from bounds.curves import measurement
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
 from bounds.curves.columns import CURVE_BOUNDS, bound_columns
@@ -194,13 +193,13 @@ def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
             InputWarning,
             stacklevel=2,
         )
-    model = with_named_symbols(loaded, tokenizer, where or "")
+    subject = read_subject(options, loaded, None if has_records else lengths)
+    model = subject.model
     variants = measurement.MAIN_JOB
     if not options.is_main_job:
         variants = measurement.combine(
             model, options.weighting or [None], options.temperature or [None]
         )
-    subject = read_subject(options, model, None if has_records else lengths)
     bounds = [name for name in options.bounds if name != "none"]
     beyond, cells = lengths_beyond(lengths[-1], extend_to), []
     for one in measurement.reweighted_models(model, variants):

@@ -23,7 +23,7 @@ from bounds.cli.shared.platforms import (
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.runner import Exports, Rows, Work, quiet_ties
 from bounds.cli.shared.subject import read_one
-from bounds.cli.shared.target import read_substitutes, special_symbols, target_key
+from bounds.cli.shared.target import read_substitutes, target_key
 from bounds.curves.measurement import Subject, tokens_sha256
 from bounds.influence.build import TableOptions
 from bounds.influence.method import Rounding
@@ -49,7 +49,7 @@ class Asked:
 
     subject: Subject
     folder: Path  # of the checkpoint of a screen or a proposal
-    tokenizer: jm.Tokenizer | None  # its special symbols are not replaced
+    tokenizer: jm.Tokenizer | None
     # Padded with -1; None is all.
     symbols: Int[np.ndarray, "*tokens symbols"] | None
     positions: Sequence[int] | None  # those changed; None is all
@@ -68,9 +68,11 @@ class Asked:
     @property
     def words(self) -> InputWords:
         """Words on positions and symbols of the input."""
-        name = self.tokenizer and self.tokenizer.name
-        special = special_symbols(self.subject.model, self.tokenizer)
-        return InputWords(self.tokens, name, special)
+        name, special = (
+            self.tokenizer and self.tokenizer.name,
+            self.subject.model.special,
+        )
+        return InputWords(self.tokens, name, special or ())
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -131,9 +133,8 @@ def read_asked(options: OneInput, first: Subject | None = None) -> Asked:
     prepare_jax(options)
     subject = read_one(options, first)
     tokenizer = open_tokenizer(options)
-    (tokens,) = subject.inputs.values()
-    special = special_symbols(subject.model, tokenizer)
-    plain = np.flatnonzero(~np.isin(tokens, special)).tolist()
+    (tokens,), special = subject.inputs.values(), subject.model.special
+    plain = np.flatnonzero(~np.isin(tokens, special or ())).tolist()
     return Asked(
         subject=subject,
         folder=Path(options.out),
@@ -254,5 +255,7 @@ def compute_parts(
     if recipe is not None and recipe.one_pass:
         result = recipe.scan(asked.subject.model, asked.tokens)
         return Joined(asked, result, 0, time.perf_counter() - began)
-    result, *taken = run_parts(store, planned, fresh=fresh)
-    return Joined(asked, recipe.finish(result) if recipe else result, *taken)
+    result, ambiguous, seconds = run_parts(store, planned, fresh=fresh)
+    if recipe is not None:
+        result = recipe.finish(result)
+    return Joined(asked, result, ambiguous, seconds)

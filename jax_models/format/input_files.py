@@ -1,12 +1,13 @@
 """Files of inputs: texts, FASTA, SMILES, and tokens as words or NumPy arrays."""
 
 import os
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Int
 
 from jax_models.arguments import INPUT_BYTES, ascii_number, expect_file, read_file, show
-from jax_models.errors import InputError
+from jax_models.errors import InputError, errors_of
 
 # Contents of files.
 FASTA = "records, each a line with > and its name, and lines of letters"
@@ -82,3 +83,25 @@ def load_array(path: str) -> Int[np.ndarray, "*inputs tokens"]:
             f"{tokens.dtype} of shape {list(tokens.shape)}"
         )
     return tokens.astype(np.int64)
+
+
+def read_candidates(path: str, number: Callable[[str], int]) -> np.ndarray:
+    """Rows of symbols of a file, padded with -1; `number` is of a symbol's name."""
+    expect_file("--candidates", path)
+    if path.endswith(".npy"):
+        found = load_array(path)
+        if found.ndim != 2:
+            raise InputError(
+                f"{path}: integers of shape {list(found.shape)}; expected (n, K), a row "
+                "of symbols for each position, filled up with -1"
+            )
+        return found
+    lines = [line.split() for line in read_whole("candidates", path).splitlines()]
+    rows = []
+    for at, line in enumerate(lines, 1):
+        with errors_of(f"{path}: line {at}"):
+            rows.append([number(name) for name in line])
+    filled = np.full((len(rows), max(map(len, rows), default=0)), -1, object)
+    for at, row in enumerate(rows):
+        filled[at, : len(row)] = row
+    return filled

@@ -29,6 +29,7 @@ from jax_models.arguments import MAX_LENGTH, expect_integer
 from jax_models.constructions import build_preset
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import read_json
+from jax_models.format.pretrained.tokenizer import restrict_to_tokenizer
 from jax_models.model.reweight import with_dtype
 from jax_models.model.transformer import encode_positions
 
@@ -157,6 +158,10 @@ def read_subject(
     source: InputSource | None = None,  # the inputs, where they are read
 ) -> Subject:
     """Subject of inputs at the given lengths, or at given inputs' own if None."""
+    hashed = hashed or model_sha256(options, model)
+    tokenizer = input_source.open_tokenizer(options)
+    named_by = str(getattr(options, "tokenizer", None) or options.model)
+    model = restrict_to_tokenizer(model, tokenizer, named_by)
     one = getattr(options, "input", None)
     count = getattr(options, "num_inputs", 1) if one is None else one + 1
     source = source or input_source.load_inputs(options, model, count)
@@ -177,7 +182,6 @@ def read_subject(
         given["memory_limit"] = parse_bytes(limit)
     if hasattr(options, "method"):
         given["method"] = read_method(options)
-    tokenizer = input_source.open_tokenizer(options)
     if "target" in given:
         given["target"] = parse_target(
             given["target"], lambda name: number_symbol(name, tokenizer, "--target")
@@ -193,11 +197,9 @@ def read_subject(
     target = given.get("target")
     if isinstance(target, InputSum):
         (tokens,) = inputs.values()
-        special = () if tokenizer is None else tokenizer.special
-        given["target"] = target.of_input(tokens, special)
+        given["target"] = target.of_input(tokens, model.special or ())
     question = Question(**given)
     check_target(model, question.target)
-    hashed = hashed or model_sha256(options, model)
     return Subject(model, hashed, source, inputs, question, options.seed)
 
 

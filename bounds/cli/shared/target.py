@@ -1,7 +1,5 @@
 """From flags to substitutes, whose symbols are named or numbered."""
 
-import dataclasses
-import os
 from typing import Any
 
 import numpy as np
@@ -12,10 +10,8 @@ from bounds.cli.shared.groups import OneInput
 from bounds.influence.targets.base import is_count
 from bounds.influence.targets.log_probability_sum import AHEAD
 from bounds.influence.targets.table import TARGETS
-from jax_models.arguments import expect_file, show
-from jax_models.errors import errors_of
-from jax_models.format.input_files import load_array, read_whole
-from jax_models.format.pretrained.tokenizer import list_substitutes
+from jax_models.arguments import show
+from jax_models.format.input_files import read_candidates
 
 
 def number_symbol(name: str, tokenizer: jm.Tokenizer | None, where: str) -> int:
@@ -53,82 +49,27 @@ def read_substitutes(
     length: int,
 ) -> Int[np.ndarray, "*tokens symbols"] | None:
     """Substitutes that the flags list, padded with -1; None for all of the model's."""
-    path, listed = options.candidates, options.symbols
-    free = range(model.vocab_size)
-    free = set(free if model.substitutable is None else model.substitutable)
-    if path is None and listed is None:
-        if tokenizer is None:
-            return None
-        where = str(options.tokenizer or options.model)
-        return np.array(named_substitutes(model, tokenizer, where), np.int64)
-    free.update(model.special or ())
+    where, listed = options.candidates, options.symbols
     if listed is not None:
         where = "--symbols"
         symbols = [number_symbol(name, tokenizer, where) for name in listed]
         found = np.array(symbols, object)
+    elif where is None:
+        return None
     else:
-        assert path is not None
-        where = path
-        found = _read_candidates(path, tokenizer)
+        numbered = lambda name: number_symbol(name, tokenizer, where)
+        found = read_candidates(where, numbered)
         if len(found) != length:
             raise jm.InputError(
-                f"{path}: {len(found)} rows; expected one for each of the n = {length} "
+                f"{where}: {len(found)} rows; expected one for each of the n = {length} "
                 "positions of the input, empty or of -1 where nothing is put in"
             )
-    if wrong := sorted(set(found.flat) - free - {-1}):
+    every = range(model.vocab_size)
+    free = every if model.substitutable is None else model.substitutable
+    if wrong := sorted(set(found.flat) - {*free, *(model.special or ()), -1}):
         why = "which is no substitute: the model has symbols 0 to "
         why += f"{model.vocab_size - 1}, and says which are replaced"
         if model.padding is not None and wrong[0] == model.padding.symbol:
             why = "the model's padding, which no row sees; leave it out"
         raise jm.InputError(f"{where} lists the symbol {show(int(wrong[0]))}, {why}")
     return found.astype(np.int64)
-
-
-def named_substitutes(
-    model: jm.Transformer, tokenizer: jm.Tokenizer, where: str
-) -> list[int]:
-    """Substitutable symbols of a model that occur in a tokenizer's texts."""
-    every = range(model.vocab_size)
-    free = every if model.substitutable is None else model.substitutable
-    return list_substitutes(free, tokenizer.named, tokenizer.special, where)
-
-
-def with_named_symbols(
-    model: jm.Transformer, tokenizer: jm.Tokenizer | None, where: str
-) -> jm.Transformer:
-    """Model that substitutes only symbols that the tokenizer, if any, names."""
-    if tokenizer is None:
-        return model
-    named = tuple(named_substitutes(model, tokenizer, where))
-    if named == model.substitutable:
-        return model
-    return dataclasses.replace(model, substitutable=named)
-
-
-def special_symbols(
-    model: jm.Transformer, tokenizer: jm.Tokenizer | None
-) -> tuple[int, ...]:
-    """Special symbols of a model and its tokenizer, not replaced by default."""
-    return (*(model.special or ()), *(() if tokenizer is None else tokenizer.special))
-
-
-def _read_candidates(path: str, tokenizer: jm.Tokenizer | None) -> np.ndarray:
-    """Symbols in each row of a file, padded with -1."""
-    expect_file("--candidates", path)
-    if os.fspath(path).endswith(".npy"):
-        found = load_array(path)
-        if found.ndim != 2:
-            raise jm.InputError(
-                f"{path}: integers of shape {list(found.shape)}; expected (n, K), a row "
-                "of symbols for each position, filled up with -1"
-            )
-        return found
-    lines = [line.split() for line in read_whole("candidates", path).splitlines()]
-    rows = []
-    for at, line in enumerate(lines, 1):
-        with errors_of(f"{path}: line {at}"):
-            rows.append([number_symbol(name, tokenizer, path) for name in line])
-    filled = np.full((len(rows), max(map(len, rows), default=0)), -1, object)
-    for at, row in enumerate(rows):
-        filled[at, : len(row)] = row
-    return filled

@@ -30,6 +30,7 @@ from jax_models.arguments import (
 )
 from jax_models.errors import InputError, InputWarning
 from jax_models.format.pretrained.folder import list_files, read_json
+from jax_models.model.transformer import Transformer
 
 WHOLE, LISTED = "tokenizer.json", "vocab.txt"
 PAIRS = ("vocab.json", "merges.txt")  # of byte pairs, with which alone nothing is read
@@ -323,6 +324,22 @@ def list_substitutes(
             f"{path!r} names no symbol that the model substitutes: it is of another model"
         )
     return found
+
+
+def restrict_to_tokenizer(
+    model: Transformer, tokenizer: Tokenizer | None, where: str
+) -> Transformer:
+    """Model whose substitutes a tokenizer, read from `where`, has in its texts."""
+    if tokenizer is None:
+        return model
+    every, padding = range(model.vocab_size), model.padding and model.padding.symbol
+    free = every if model.substitutable is None else model.substitutable
+    free = list_substitutes(free, tokenizer.named, tokenizer.special, where)
+    special = {*(model.special or ()), *tokenizer.special}.intersection(every)
+    found = tuple(free), tuple(sorted(special.difference(free, (padding,))))
+    if found == (model.substitutable, model.special):
+        return model
+    return dataclasses.replace(model, substitutable=found[0], special=found[1])
 
 
 def _configurations(path: Path) -> list[dict[str, Any]]:
