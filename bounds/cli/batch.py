@@ -40,11 +40,11 @@ from bounds.cli.shared.groups import RUNNING, Figure, Stored
 from bounds.cli.shared.options import Declared, Group, fields_of, option, peek
 from bounds.cli.shared.platforms import avoid_miscompiling
 from bounds.cli.shared.runner import Exports, Work
-from bounds.cli.shared.target import unit_of
 from bounds.cli.start import STORE_NAME
 from bounds.figures.curves import sweep_figure
 from bounds.figures.primitives import MAX_SERIES
 from bounds.figures.sweep_layout import choose_layout
+from bounds.influence.targets.table import unit_of
 from bounds.store.output import file_sha256, has_package, plain, sha256
 from bounds.store.results import MemoryResults, ResultStore, cell_key, read_cells
 from bounds.store.sweep import Cell, run_here

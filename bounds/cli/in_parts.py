@@ -23,7 +23,6 @@ from bounds.cli.shared.platforms import (
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.runner import Exports, Rows, Work, quiet_ties
 from bounds.cli.shared.subject import read_one
-from bounds.cli.shared.target import read_substitutes, target_key
 from bounds.curves.measurement import Subject, tokens_sha256
 from bounds.influence.build import TableOptions
 from bounds.influence.method import Rounding
@@ -31,11 +30,13 @@ from bounds.influence.parts import Parts, error_columns
 from bounds.influence.report import InputWords, describe_parts
 from bounds.influence.run_parts import follow_parts, run_parts
 from bounds.influence.targets.base import Target
-from bounds.influence.targets.table import as_value
+from bounds.influence.targets.table import as_value, number_symbol, target_key
 from bounds.recipes.question import Recipe
 from bounds.store.results import ResultStore
 from bounds.version import __version__
+from jax_models.arguments import show
 from jax_models.errors import InputError
+from jax_models.format.input_files import read_candidates
 from jax_models.run.mesh import count_devices, device_mesh
 from jax_models.run.processes import PATIENCE, connect_processes, explained_loss
 
@@ -139,10 +140,43 @@ def read_asked(options: OneInput, first: Subject | None = None) -> Asked:
         subject=subject,
         folder=Path(options.out),
         tokenizer=tokenizer,
-        symbols=read_substitutes(options, subject.model, tokenizer, tokens.size),
+        symbols=_read_substitutes(options, subject.model, tokenizer, tokens.size),
         positions=plain if special else None,
         rounding=options.rounding,
     )
+
+
+def _read_substitutes(
+    options: OneInput,
+    model: jm.Transformer,
+    tokenizer: jm.Tokenizer | None,
+    length: int,
+) -> Int[np.ndarray, "*tokens symbols"] | None:
+    """Substitutes that the flags list, padded with -1; None for all of the model's."""
+    where, listed = options.candidates, options.symbols
+    if listed is not None:
+        where = "--symbols"
+        symbols = [number_symbol(name, tokenizer, where) for name in listed]
+        found = np.array(symbols, object)
+    elif where is None:
+        return None
+    else:
+        numbered = lambda name: number_symbol(name, tokenizer, where)
+        found = read_candidates(where, numbered)
+        if len(found) != length:
+            raise InputError(
+                f"{where}: {len(found)} rows; expected one for each of the n = {length} "
+                "positions of the input, empty or of -1 where nothing is put in"
+            )
+    every = range(model.vocab_size)
+    free = every if model.substitutable is None else model.substitutable
+    if wrong := sorted(set(found.flat) - {*free, *(model.special or ()), -1}):
+        why = "which is no substitute: the model has symbols 0 to "
+        why += f"{model.vocab_size - 1}, and says which are replaced"
+        if model.padding is not None and wrong[0] == model.padding.symbol:
+            why = "the model's padding, which no row sees; leave it out"
+        raise InputError(f"{where} lists the symbol {show(int(wrong[0]))}, {why}")
+    return found.astype(np.int64)
 
 
 def open_devices(options: OneInput) -> Mesh | None:

@@ -18,16 +18,16 @@ from jax.sharding import Mesh
 from bounds.cli.in_parts import Joined, Planned, read_asked, work_in_parts
 from bounds.cli.shared.groups import Figure, Incremental, Method, OneInput, Query
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.runner import Exports, Rows, Work
+from bounds.cli.shared.runner import Exports, Work
 from bounds.curves.measurement import block_columns, enclosed_value
 from bounds.figures.inputs import influence_figure, sequence_figure
 from bounds.influence import Screened
 from bounds.influence.choice import SCREENS
 from bounds.influence.methods.proposed import Cheap
-from bounds.influence.report import influence_finding
+from bounds.influence.report import COLUMNS, influence_finding, influence_rows
 from bounds.influence.table.lines import SYMBOL_NAMES
 from bounds.influence.targets.table import TARGETS
-from bounds.numbers.kind import RTOL_EXACT, kind_of_ends
+from bounds.numbers.kind import RTOL_EXACT
 
 SCREENED: dict[str, Any] = {
     "used_if": lambda one: one.method == "screened" and one.propose is None,
@@ -69,7 +69,6 @@ class InfluenceOptions(OneInput, Query, Method, Incremental, Figure):
     )
 
 
-COLUMNS = ("position", "symbol", "lower", "upper", "kind")
 # Columns on the largest influence.
 SUMMARY = (
     *("max", "max_lower", "max_upper", "position", "symbol"),
@@ -105,7 +104,7 @@ def describe(found: Joined) -> dict[str, Any]:
 def _export(found: Joined) -> Exports:
     """Record, report, rows and figure."""
     asked, result, record = found.asked, found.result, describe(found)
-    tokenizer, rows = asked.tokenizer, _rows(found)
+    tokenizer, rows = asked.tokenizer, influence_rows(result, asked.words)
     columns = COLUMNS if tokenizer is None else (*COLUMNS, *SYMBOL_NAMES)
     screens = result.method in SCREENS
 
@@ -134,23 +133,3 @@ def _export(found: Joined) -> Exports:
     cheap = getattr(asked.subject.question.method, "precision", None)
     report = influence_finding(result, asked.words, cheap)
     return Exports(record, report, columns, rows, figure, ties=int(found.ambiguous > 0))
-
-
-def _rows(found: Joined) -> Rows:
-    """Rows of the substitutions found, by position, then symbol."""
-    result, asked = found.result, found.asked
-    if result.lower is not None:
-        of: Any = (result.lower, result.upper, result.enclosed)
-        position, symbol = at = np.nonzero(~np.isnan(result.lower))
-    else:
-        of = (result.position_lower, result.position_upper, result.position_enclosed)
-        symbols: Any = result.position_symbol
-        position = at = np.flatnonzero(symbols >= 0)
-        symbol = symbols[position]
-    columns = (x.tolist() for x in (position, symbol, *(x[at] for x in of)))
-    rows, names = [], asked.words.names
-    for p, s, lower, upper, known in zip(*columns, strict=True):
-        kind = kind_of_ends(lower, upper, known)
-        rows.append(dict(zip(COLUMNS, (p, s, lower, upper, kind), strict=True)))
-        rows[-1] |= names(p, s)
-    return rows

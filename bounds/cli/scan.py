@@ -26,7 +26,6 @@ from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.input_source import record_names
 from bounds.cli.shared.options import again, expect_name, option
 from bounds.cli.shared.runner import Exports, Work
-from bounds.cli.shared.target import number_symbol, target_key
 from bounds.curves.measurement import Subject
 from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
@@ -44,6 +43,7 @@ from bounds.influence.table.layout import Layout
 from bounds.influence.table.lines import Named, largest_lines, write_lines
 from bounds.influence.table.view import SHAPES, check_shape
 from bounds.influence.table.words import WORDS, parse_reduce, parse_rows
+from bounds.influence.targets.table import number_symbol, target_key
 from bounds.numbers.kind import RTOL_EXACT
 from bounds.recipes.question import Recipe
 from bounds.store.output import FORMATS, write_bytes, write_csv

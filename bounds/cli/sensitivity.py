@@ -18,10 +18,15 @@ from bounds.cli.shared import groups
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import name_model, refuse_sampling, weighted_model
-from bounds.cli.shared.target import number_symbol, target_key
 from bounds.curves.inputs import sampled_inputs
 from bounds.influence.method import Run
-from bounds.influence.targets.table import GRAMMAR, check_grammar, parse_target
+from bounds.influence.targets.table import (
+    GRAMMAR,
+    check_grammar,
+    number_symbol,
+    parse_target,
+    target_key,
+)
 from bounds.numbers.notation import parse_bytes
 from bounds.sensitivity import COLUMNS, SensitivityCurve
 from jax_models.model.transformer import encode_positions

@@ -7,7 +7,7 @@ that a sweep can be resumed, extended, or run in another order.
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import jax
 import numpy as np
@@ -20,11 +20,20 @@ from jax_models.arguments import (
     expect_length,
     show,
 )
-from jax_models.errors import InputError
+from jax_models.errors import InputError, errors_of
+from jax_models.format.input_files import (
+    FASTA,
+    SMILES,
+    read_fasta,
+    read_smiles,
+    read_whole,
+)
 from jax_models.format.model_check import check_model
+from jax_models.format.pretrained.tokenizer import Tokenizer
 from jax_models.languages import Language, get_language
 from jax_models.model.transformer import Transformer
 from jax_models.run.device_memory import PYTHON_STEP, require_operations
+from jax_models.run.evaluate import check_tokens
 
 RANDOM = "random"
 DRAWS = 16  # samples that are looked at for a member of the language
@@ -166,6 +175,44 @@ class GivenInputs:
         last = self.ends[1]
         kept = sequence[: length - last], sequence[len(sequence) - last :]
         return np.concatenate(kept).astype(np.int32)
+
+    def fit(self, model: Transformer) -> Self:
+        """Sequences without padding; `InputError` for a token that the model lacks."""
+        fitting = []
+        for sequence in self.sequences:
+            with errors_of(self.name):
+                check_tokens(model.vocab_size, sequence)
+                padding = model.padding
+                fitting.append(padding.leave(sequence) if padding else sequence)
+        return dataclasses.replace(self, sequences=tuple(fitting))
+
+
+# By kind of a file of texts: its reader, the noun of a text, and the expected content.
+_FILES = {
+    "fasta": (read_fasta, "record", FASTA),
+    "smiles": (read_smiles, "molecule", SMILES),
+}
+
+
+def encode_texts(kind: str, given: str, tokenizer: Tokenizer) -> GivenInputs:
+    """Inputs of a text ("sequence"), or of a file ("text", "fasta", "smiles")."""
+    where = given
+    if kind == "sequence":
+        where, texts = "--sequence", {"": given}
+    elif kind == "text":
+        texts = {"": read_whole(kind, given).removesuffix("\n")}
+    else:
+        read, noun, expected = _FILES[kind]
+        found = read(given)
+        if not found:
+            raise InputError(f"{given}: the file is empty; expected {expected}")
+        texts = {
+            f": {noun} {at}{own and f' ({own})'}": text
+            for at, (own, text) in enumerate(found)
+        }
+    # In molecules the case of an atom marks aromaticity.
+    tokens = tokenizer.encode_all(where, texts, raise_case=kind != "smiles")
+    return GivenInputs(where, tuple(tokens), tokenizer.ends)
 
 
 def sampled_inputs(

@@ -23,12 +23,15 @@ from bounds.influence.table.lines import (
 )
 from bounds.influence.table.reductions import Reduce
 from bounds.influence.targets.table import as_value
+from bounds.numbers.kind import kind_of_ends
 from bounds.numbers.notation import enclosure_label
 from bounds.recipes.question import Recipe
 from bounds.rounding.ranked import MARGIN
 from jax_models.run.device_memory import bytes_label
 from jax_models.run.mesh import count_devices
 
+# Columns of a table of influences.
+COLUMNS = ("position", "symbol", "lower", "upper", "kind")
 # Names of masks in vocabularies.
 MASKS = ("<mask>", "[MASK]")
 # Bytes of a cell: three float64 and one flag. A number of the store is text,
@@ -133,6 +136,24 @@ def _describe_computation(parts: Parts) -> list[str]:
         f"blocks: {sum(-(-one // together) for one in counts)}, of at most "
         f"{sizes.substitutions} substitutions on each device{tiles}",
         f"memory: at most {bytes_label(sizes.held)} on each device",
+    ]
+
+
+def influence_rows(result: Influence, words: InputWords) -> list[dict[str, Any]]:
+    """Rows `COLUMNS` of the influences of a result, by position, then symbol."""
+    if result.lower is not None:
+        of: Any = (result.lower, result.upper, result.enclosed)
+        position, symbol = at = np.nonzero(~np.isnan(result.lower))
+    else:
+        of = (result.position_lower, result.position_upper, result.position_enclosed)
+        symbols: Any = result.position_symbol
+        position = at = np.flatnonzero(symbols >= 0)
+        symbol = symbols[position]
+    columns = (x.tolist() for x in (position, symbol, *(x[at] for x in of)))
+    return [
+        dict(zip(COLUMNS, (*cell, kind_of_ends(*cell[2:], known)), strict=True))
+        | words.names(*cell[:2])
+        for *cell, known in zip(*columns, strict=True)
     ]
 
 

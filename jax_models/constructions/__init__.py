@@ -4,9 +4,12 @@ Each function's docstring is the argument why it works. A new construction is on
 and one row in `PRESETS`.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import jax
 
 from jax_models.arguments import choose_name
 from jax_models.constructions.anbn import anbn_one_layer_transformer, anbn_transformer
@@ -107,3 +110,11 @@ def build_preset(name: str, **parameters: Any) -> Transformer:
                 f"preset {name!r} takes no {parameter!r}; it takes {', '.join(known)}"
             )
     return PRESETS[name](**parameters)
+
+
+@functools.cache
+def is_hard_preset(name: str) -> bool:
+    """Whether a construction has hard attention, whatever its parameters."""
+    # Traced, since its arrays would start a device before a caller chooses one.
+    build = functools.partial(build_preset, name, dtype="float32")
+    return jax.eval_shape(build).is_hard

@@ -20,6 +20,7 @@ from jax_models.format.build import build_model, name_tensors
 from jax_models.format.config import decode_config, encode_config
 from jax_models.format.model_check import check_model
 from jax_models.model.transformer import Transformer
+from jax_models.weighting import WEIGHTINGS
 
 # What to do with GGUF, which is not read.
 CONVERT = (
@@ -114,6 +115,17 @@ def load(path: str | os.PathLike[str]) -> Transformer:
         return build_model(config, tensors)
     except InputError as error:
         raise InputError(f"{str(path)!r}: {error}") from error
+
+
+def read_weightings(path: str | os.PathLike[str]) -> set[str] | None:
+    """Names of the weightings in a model file, whose arrays stay unread; None of others."""
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            layers = json.loads(file.metadata()["config"])["layers"]
+        names = {layer["weighting"] for layer in layers if "same_as" not in layer}
+        return names if names.issubset(WEIGHTINGS) else None
+    except Exception:  # of many kinds: the file may be anyone's
+        return None
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:

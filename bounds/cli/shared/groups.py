@@ -4,14 +4,9 @@ A weighting turns the scores of attention into weights: softmax, or hard, which 
 weight on the best-scored keys. The watched row is the position whose output is read.
 """
 
-import functools
-import json
 import os
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
-
-import jax
-import safetensors
 
 from bounds import influence
 from bounds.cli.shared import options
@@ -23,8 +18,9 @@ from bounds.numbers.notation import parse_bytes, parse_temperature
 from bounds.rounding.precision import PRECISIONS
 from bounds.store.output import FORMATS
 from jax_models.arguments import MAX_COUNT
-from jax_models.constructions import PRESETS, build_preset, preset_parameters
+from jax_models.constructions import PRESETS, is_hard_preset, preset_parameters
 from jax_models.errors import InputError
+from jax_models.format.file import read_weightings
 from jax_models.languages import LANGUAGES
 from jax_models.model.layer import NORM_PLACEMENTS
 from jax_models.model.mask import MASKS
@@ -63,27 +59,13 @@ def has_attention(options: Any, hard: bool) -> bool:
         return any(WEIGHTINGS[name].hard is hard for name in names)
     file, preset = (getattr(options, name, None) for name in ("model", "preset"))
     if file is None and preset in PRESETS:
-        return _is_hard_preset(preset) is hard
+        return is_hard_preset(preset) is hard
     if file is None:
         return not hard or getattr(options, "is_main_job", False)
     if os.path.isdir(file):
         return not hard  # all families of checkpoints are soft
-    try:
-        with safetensors.safe_open(file, framework="np") as opened:
-            layers = json.loads(opened.metadata()["config"])["layers"]
-        names = {layer["weighting"] for layer in layers if "same_as" not in layer}
-        return any(WEIGHTINGS[name].hard is hard for name in names)
-    except Exception:  # of many kinds: the file may be anyone's, and is refused later
-        return True
-
-
-@functools.cache
-def _is_hard_preset(name: str) -> bool:
-    """Whether a construction has hard attention, whatever its parameters."""
-    # Traced, since its arrays would start a device before the flags choose one.
-    return jax.eval_shape(
-        functools.partial(build_preset, name, dtype="float32")
-    ).is_hard
+    names = read_weightings(file)
+    return names is None or any(WEIGHTINGS[name].hard is hard for name in names)
 
 
 class Output(Group):

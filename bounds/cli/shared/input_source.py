@@ -1,6 +1,5 @@
 """From flags to inputs: sampled strings, a file of tokens, or texts."""
 
-import dataclasses
 import os
 from typing import Any
 
@@ -10,22 +9,8 @@ from bounds.curves import inputs
 from jax_models import languages
 from jax_models.arguments import expect_file
 from jax_models.constructions import PRESET_LANGUAGES
-from jax_models.errors import errors_of
-from jax_models.format.input_files import (
-    FASTA,
-    SMILES,
-    read_fasta,
-    read_smiles,
-    read_tokens,
-    read_whole,
-)
-from jax_models.run.evaluate import check_tokens
+from jax_models.format.input_files import read_fasta, read_tokens
 
-# By flag of a file of texts: its reader, the noun of a text, and the expected content.
-FILES = {
-    "fasta": (read_fasta, "record", FASTA),
-    "smiles": (read_smiles, "molecule", SMILES),
-}
 # Flags of inputs of letters, of which none may be unknown.
 LETTERS = (*RECORDS, "sequence")
 
@@ -47,27 +32,6 @@ def open_tokenizer(options: Inputs) -> jm.Tokenizer | None:
             "or its folder or file as --tokenizer"
         )
     return None
-
-
-def _read_texts(name: str, value: str, tokenizer: jm.Tokenizer) -> inputs.GivenInputs:
-    """Inputs of the texts that the flag `name` gives by `value`."""
-    where = value
-    if name == "sequence":
-        where, texts = "--sequence", {"": value}
-    elif name == "text":
-        texts = {"": read_whole("text", value).removesuffix("\n")}
-    else:
-        read, noun, expected = FILES[name]
-        found = read(value)
-        if not found:
-            raise jm.InputError(f"{value}: the file is empty; expected {expected}")
-        texts = {
-            f": {noun} {at}{own and f' ({own})'}": text
-            for at, (own, text) in enumerate(found)
-        }
-    # In molecules the case of an atom marks aromaticity.
-    tokens = tokenizer.encode_all(where, texts, raise_case=name != "smiles")
-    return inputs.GivenInputs(where, tuple(tokens), tokenizer.ends)
 
 
 def record_names(options: Texts) -> list[str]:
@@ -102,7 +66,7 @@ def load_inputs(
     """Source of the inputs that the flags give, or else samples of a language."""
     given = read_given(options, model.vocabulary)
     if given is not None:
-        return check_given(given, model)
+        return given.fit(model)
     own = None if options.language else PRESET_LANGUAGES.get(options.preset or "")
     language = own or options.language or "random"
     free = model.substitutable or range(BITS)
@@ -111,17 +75,6 @@ def load_inputs(
         language = "random"  # a checkpoint has the symbols of none of the languages
     samples = inputs.sampled_inputs(model, language, count, options.seed)
     return inputs.NeighbourInputs(samples) if own else samples
-
-
-def check_given(given: inputs.GivenInputs, model: jm.Transformer) -> inputs.GivenInputs:
-    """Given inputs without padding; raises `InputError` for a token the model lacks."""
-    sequences = []
-    for sequence in given.sequences:
-        with errors_of(given.name):
-            check_tokens(model.vocab_size, sequence)
-            leave = None if model.padding is None else model.padding.leave
-            sequences.append(sequence if leave is None else leave(sequence))
-    return dataclasses.replace(given, sequences=tuple(sequences))
 
 
 def read_source(name: str, probability: float) -> tuple[languages.Source, str]:
@@ -144,6 +97,6 @@ def read_given(
     if name == "tokens":
         return inputs.GivenInputs(file, read_tokens(file))
     if tokenizer is not None:
-        return _read_texts(name, file, tokenizer)
+        return inputs.encode_texts(name, file, tokenizer)
     expect_file("text file", file)
     return inputs.GivenInputs(file, (languages.read_text(file, vocabulary),))

@@ -15,14 +15,13 @@ import jax
 import jax_models as jm
 from bounds.cli.shared import input_source
 from bounds.cli.shared.groups import SHAPE, Inputs, Model, OneInput
-from bounds.cli.shared.target import number_symbol
 from bounds.curves.inputs import GivenInputs, InputSource, draw_inputs, own_lengths
 from bounds.curves.measurement import Question, Subject, reweighted, weighting_label
 from bounds.influence import Incremental, Proposed, Screened
 from bounds.influence.method import Way
 from bounds.influence.substitution import check_query, choose_query
 from bounds.influence.targets.log_probability_sum import InputSum
-from bounds.influence.targets.table import check_target, parse_target
+from bounds.influence.targets.table import check_target, number_symbol, parse_target
 from bounds.numbers.notation import parse_bytes
 from bounds.store.output import file_sha256, sha256
 from jax_models.arguments import MAX_LENGTH, expect_integer
@@ -146,7 +145,7 @@ def read_one(options: OneInput, first: Subject | None = None) -> Subject:
     if options.text is not None:  # depends on the vocabulary, and is read with that
         given = None
     elif first is None and given is not None:
-        given = input_source.check_given(given, model)
+        given = given.fit(model)
     return read_subject(options, model, [length], hashed, given)
 
 

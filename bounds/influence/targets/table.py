@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from bounds.influence.targets.base import NumberSymbol, Target
+from bounds.influence.targets.base import NumberSymbol, Target, is_count
 from bounds.influence.targets.cosine_distance import CosineDistance
 from bounds.influence.targets.function import TargetFunction
 from bounds.influence.targets.jensen_shannon import JensenShannon
@@ -14,12 +14,13 @@ from bounds.influence.targets.log_probability import (
     LogProbability,
     Loss,
 )
-from bounds.influence.targets.log_probability_sum import LogProbabilitySum
+from bounds.influence.targets.log_probability_sum import AHEAD, LogProbabilitySum
 from bounds.influence.targets.logit_difference import LogitDifference
 from bounds.influence.targets.plain import Activation, Logits
 from bounds.influence.targets.pooled import Pooled
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, show
+from jax_models.format.pretrained.tokenizer import Tokenizer
 from jax_models.run.evaluate import require_readout
 
 _ALL: tuple[type[Target], ...] = (
@@ -106,3 +107,31 @@ def parse_target(text: str, symbol: NumberSymbol) -> Any:
         expected = f"{word}{TARGETS[word].form}"
         raise InputError(f"{show(text)} is no target; expected {expected}")
     return found
+
+
+def number_symbol(name: str, tokenizer: Tokenizer | None, where: str) -> int:
+    """Number of the symbol with a name, by the tokenizer, or the number typed."""
+    if name in AHEAD and (tokenizer is None or name not in tokenizer.names):
+        raise InputError(
+            f"{where}: {name} stands for symbols of the input, in "
+            f"log_probability_sum:{name}[:ROW] alone; give a symbol"
+        )
+    digits = name.isascii() and name.isdecimal()
+    if tokenizer is not None and (name in tokenizer.names or not digits):
+        return tokenizer.symbol(name)
+    if not is_count(name):
+        raise InputError(
+            f"symbol {show(name)} of {where} is no number of a symbol, and no tokenizer "
+            "has it as a name; give its number, or --tokenizer"
+        )
+    return int(name)
+
+
+def unit_of(text: str) -> str:
+    """Label, with its unit, of the change of the target that a text names."""
+    return TARGETS[text.partition(":")[0]].label
+
+
+def target_key(target: Any) -> str:
+    """Text of a target in keys of a store: its word, or its repr."""
+    return target if isinstance(target, str) else repr(target)

@@ -13,7 +13,6 @@ import jax_models as jm
 from bounds import compute_influence, read_store
 from bounds.cli.influence import InfluenceOptions
 from bounds.cli.shared.input_source import read_given
-from bounds.cli.shared.target import number_symbol
 from bounds.influence import (
     LogitDifference,
     LogOdds,
@@ -21,7 +20,7 @@ from bounds.influence import (
     LogProbabilitySum,
     Loss,
 )
-from bounds.influence.targets.table import parse_target
+from bounds.influence.targets.table import number_symbol, parse_target
 from tests.bounds.cli.outputs import (
     NAMES,
     OUT,
