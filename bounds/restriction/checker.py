@@ -10,29 +10,21 @@ certificate is rejected. The pair is also run by the forward pass of `jax_models
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
 import jax_models as jm
-from bounds.restriction.checking.claim import (
-    FREE,
-    TIES,
-    Claim,
-    decode_claim,
-)
-from bounds.restriction.checking.enclosure import Enclosure, layer_norm
+from bounds.readings import unsupported_model, unsupported_operation
+from bounds.restriction.checking.claim import FREE, TIES, Claim, decode_claim
+from bounds.restriction.checking.enclosure import Enclosure, enclose
 from bounds.restriction.checking.layer import check_layer
 from bounds.restriction.checking.tables import Refuted, Tables, embed_tables
 from jax_models import InputError, Transformer, model_bytes
 from jax_models.arguments import show
 from jax_models.format.model_check import check_model
-from jax_models.model.rows import LayerNorm
 from jax_models.model.transformer import read_logits
-
-Membership = Callable[[Int[np.ndarray, "tokens"]], bool]
 
 
 def check_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
@@ -48,8 +40,7 @@ def check_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
         )
     values = top.values[rows][:1]
     if model.final_norm is not None:
-        assert isinstance(model.final_norm, LayerNorm)
-        values = layer_norm(model.final_norm, values)
+        values = enclose(model.final_norm, values)
     found, output = values[0], np.array(claim.output)
     if output.shape != found.centre.shape:
         raise Refuted(
@@ -95,7 +86,7 @@ def check_runs(model: Transformer, found: Enclosure, claim: Claim) -> None:
             raise Refuted("the model accepts one string of the pair and not the other")
 
 
-def check_pair(claim: Claim, member: Membership | None) -> None:
+def check_pair(claim: Claim) -> None:
     """Checks that the pair completes the restriction and has one member, as claimed."""
     if claim.pair is None:
         if claim.members is not None:
@@ -114,8 +105,8 @@ def check_pair(claim: Claim, member: Membership | None) -> None:
     if claim.members is None:
         raise Refuted("there is a pair, but it is not said which of it is a member")
     try:
-        test = member or (claim.automaton or jm.get_language(claim.language)).contains
-        found = tuple(bool(test(np.array(string))) for string in claim.pair)
+        language = claim.automaton or jm.get_language(claim.language)
+        found = tuple(bool(language.contains(np.array(one))) for one in claim.pair)
     except InputError as error:
         raise Refuted(f"membership in {claim.language!r}: {error}") from error
     if found != claim.members:
@@ -153,23 +144,17 @@ class Verification:
 
 
 def check_certificate(
-    model: Transformer,
-    certificate: Mapping[str, Any],
-    *,
-    member: Membership | None = None,
+    model: Transformer, certificate: Mapping[str, Any]
 ) -> Verification:
     """Returns whether everything a certificate says is true, or cannot be shown.
 
     Args:
         model: a hard-attention transformer in float64.
         certificate: the JSON object, as `read_certificate` returns it.
-        member: a membership test of token arrays [n] -> bool, for a language that
-            `jax_models.LANGUAGES` does not hold; it decides about the pair then.
 
     Returns:
-        The verification. Rejected: what is wrong, first what makes the rest moot; a
-        malformed certificate is rejected with the entry that is. Accepted: what was
-        verified.
+        The verification. Rejected: the first thing that is wrong; a malformed certificate
+        is rejected with the entry that is. Accepted: what was verified.
 
     Raises:
         InputError: if the model is not one that certificates are of: a layer of soft
@@ -184,51 +169,30 @@ def check_certificate(
         claim = decode_claim(certificate)
     except InputError as error:
         return Verification(False, (f"malformed: {error}",))
-    if wrong := _header_faults(model, claim):
-        return Verification(False, tuple(wrong))
-    output, exact = None, False
-    with np.errstate(over="ignore", invalid="ignore"):
-        try:
+    try:
+        check_header(model, claim)
+        with np.errstate(over="ignore", invalid="ignore"):
             output, exact = _verify_tables(model, claim)
             if claim.mode == "exact" and not exact:
-                wrong.append("mode = 'exact', but float64 rounds some of its numbers")
-        except InputError as refuted:
-            wrong.append(str(refuted))
-        faults = _refutation(check_pair, claim, member)
-        if output is not None and not faults:
-            faults = _refutation(check_runs, model, output, claim)
-        wrong += faults + _refutation(check_counts, claim)
-    if wrong or output is None:
-        return Verification(False, tuple(wrong))
+                raise Refuted("mode = 'exact', but float64 rounds some of its numbers")
+            check_pair(claim)
+            check_runs(model, output, claim)
+            check_counts(claim)
+    except InputError as refuted:
+        return Verification(False, (str(refuted),))
     return Verification(True, _statements(claim, output, exact))
 
 
 def _require_certifiable(model: Transformer) -> None:
-    norms = [model.final_norm]
+    lack = unsupported_model(model) or unsupported_operation(model.layers, enclose)
+    if lack:
+        raise InputError(f"the checker cannot follow the model: {lack}")
     for depth, layer in enumerate(model.layers):
-        for piece in layer.attention.pieces:
-            raise InputError(f"attention has {piece}; the checker has no rule for that")
-        norms += [layer.norm1, layer.norm2]
-        if layer.feed_forward.activation not in ("relu", "gelu"):
-            raise InputError(
-                f"activation = {layer.feed_forward.activation!r}; the checker has rules "
-                "for relu and gelu alone"
-            )
-        if layer.feed_forward.gate is not None:
-            raise InputError(
-                "a feed-forward block has a gate; the checker has no rule for Product"
-            )
         name = layer.attention.weighting.name
         if name not in TIES:
             raise InputError(
                 f"layer {depth} has {name} attention; a restriction is certified for "
                 f"{', '.join(TIES)} only"
-            )
-    for norm in norms:
-        if norm is not None and not isinstance(norm, LayerNorm):
-            raise InputError(
-                f"a norm is {type(norm).__name__}; the checker has a rule for LayerNorm "
-                "alone"
             )
     if model.dtype != np.float64:
         raise InputError(
@@ -237,18 +201,17 @@ def _require_certifiable(model: Transformer) -> None:
         )
 
 
-def _header_faults(model: Transformer, claim: Claim) -> list[str]:
-    """Faults of a certificate's entries on the model, the restriction and tokens."""
+def check_header(model: Transformer, claim: Claim) -> None:
+    """Checks a certificate's entries on the model, the restriction and tokens."""
     attentions = [layer.attention for layer in model.layers]
-    faults = []
     digest = hashlib.sha256(model_bytes(model)).hexdigest()
     if claim.model_digest != digest:
-        faults.append(
+        raise Refuted(
             f"it is of another model: model_digest = {claim.model_digest[:64]!r}, this "
             f"model has {digest!r}"
         )
     if len(claim.layers) != len(attentions):
-        return [*faults, f"L = {len(claim.layers)}; the model has {len(attentions)}"]
+        raise Refuted(f"L = {len(claim.layers)}; the model has {len(attentions)}")
     for name, claimed, found in (
         ("H", claim.heads, [attention.num_heads for attention in attentions]),
         ("tie", claim.ties, [TIES[one.weighting.name] for one in attentions]),
@@ -256,45 +219,32 @@ def _header_faults(model: Transformer, claim: Claim) -> list[str]:
     ):
         for depth, (said, has) in enumerate(zip(claimed, found, strict=True)):
             if said != has:
-                faults.append(
+                raise Refuted(
                     f"{name} = {said!r} in layer {depth}; the model has {has!r}"
                 )
     first, second = claim.symbols
     if first == second:
-        faults.append(f"symbols = {[first, second]}; expected two different tokens")
+        raise Refuted(f"symbols = {[first, second]}; expected two different tokens")
     largest = model.vocab_size - 1
     for name, tokens in (("symbols", claim.symbols), ("rho", claim.rho)):
         if max(tokens) > largest:
-            faults.append(f"{name} has the token {max(tokens)}; the last is {largest}")
-    return faults
+            raise Refuted(f"{name} has the token {max(tokens)}; the last is {largest}")
 
 
 def _verify_tables(model: Transformer, claim: Claim) -> tuple[Enclosure, bool]:
     """Checks all layers; returns the query's final activation, and whether all is exact."""
-    # One numbering for all layers, since a row is named by the rows it is made of.
-    identities = {}
-    tables = embed_tables(model, claim, identities)
-    exact = True
+    tables, exact = embed_tables(model, claim), True
     both = zip(model.layers, claim.layers, strict=True)
     for depth, (layer, claims) in enumerate(both):
         if not claims:
             raise Refuted(f"layer {depth} lists no position")
         try:
-            tables, scored = check_layer(layer, tables, claims, identities)
+            tables, scored = check_layer(layer, tables, claims)
         except Refuted as refuted:
             raise Refuted(f"layer {depth}: {refuted}") from None
         exact &= scored and tables.values.exact
     output = check_output(model, tables, claim)
     return output, exact and output.exact
-
-
-def _refutation(check: Callable[..., None], *given: Any) -> list[str]:
-    """Reason for which a check refutes its arguments, in a list; [] if it does not."""
-    try:
-        check(*given)
-    except InputError as refuted:
-        return [str(refuted)]
-    return []
 
 
 def _statements(claim: Claim, output: Enclosure, exact: bool) -> tuple[str, ...]:

@@ -11,7 +11,9 @@ evaluations are off by that much, the machine's and the one here, hence the fact
 """
 
 import dataclasses
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -19,8 +21,17 @@ import scipy.special
 from jaxtyping import Bool, Float, Int
 
 from bounds.numbers.rounding import gamma_upper
-from jax_models.model.layer import FeedForward
-from jax_models.model.rows import LayerNorm
+from bounds.readings import no_rule
+from jax_models.model.rows import (
+    Affine,
+    Gelu,
+    Join,
+    LayerNorm,
+    Operation,
+    Program,
+    Relu,
+    Sum,
+)
 
 Numbers = Float[np.ndarray, "*s"]
 Exponents = Int[np.ndarray, "*s"]
@@ -66,7 +77,7 @@ class Enclosure:
         return Enclosure(self.centre[index], self.radius[index])
 
 
-def concatenate(parts: list[Enclosure], axis: int = -1) -> Enclosure:
+def concatenate(parts: Sequence[Enclosure], axis: int = -1) -> Enclosure:
     """Returns enclosures joined along an axis."""
     return Enclosure(
         np.concatenate([part.centre for part in parts], axis),
@@ -109,16 +120,12 @@ def linear(
     centre = x.centre @ weight.T + offset
     size = x.reach @ np.abs(weight).T + np.abs(offset)
     spread = x.radius @ np.abs(weight).T
-    exact = np.zeros(size.shape, bool)
-    # Rows that are exact are judged apart: the last bits of others would hide theirs.
-    whole = ~x.radius.any(axis=-1)
-    for rows in (whole, ~whole):
-        column = last_bit(x.centre[rows]).min(axis=0, initial=NO_BIT)
-        bit = np.minimum(
-            (last_bit(weight) + column).min(axis=1, initial=NO_BIT), last_bit(offset)
-        )
-        largest = size[rows].max(axis=0, initial=0.0)
-        exact[rows] = fits(largest, bit) & ~spread[rows].any(axis=0)
+    # Last bit of the terms of each sum.
+    bit = np.broadcast_to(last_bit(offset), centre.shape).copy()
+    rows, columns = last_bit(x.centre), last_bit(weight)
+    for k in range(weight.shape[1]):
+        np.minimum(bit, rows[..., k, None] + columns[:, k], out=bit)
+    exact = fits(size, bit) & (spread == 0)
     terms = weight.shape[1] + 1
     rounded = spread + 2 * gamma_upper(terms) * size + 2 * terms * SMALLEST
     return Enclosure(centre, np.where(exact, 0.0, outwards(rounded, terms)))
@@ -157,12 +164,15 @@ def divide(x: Enclosure, scale: Enclosure) -> Enclosure:
 
 
 def mean_of_rows(values: Enclosure) -> Enclosure:
-    """Returns the mean of rows, summed in any order and then divided."""
-    count = len(values.centre)
+    """Returns the mean of rows, summed in any order and then divided; zero of none."""
+    # The value of a row that stands alone is read, not computed.
+    if len(values.centre) == 1:
+        return values[0]
+    count = max(1, len(values.centre))
     total = values.centre.sum(axis=0)
     quotient = total / count
     size = values.reach.sum(axis=0)
-    bit = last_bit(values.centre).min(axis=0)
+    bit = last_bit(values.centre).min(axis=0, initial=NO_BIT)
     # The quotient is exact if count times it is, and is the sum.
     whole = fits(np.abs(quotient) * count, last_bit(quotient))
     exact = fits(size, bit) & whole & (quotient * count == total)
@@ -173,21 +183,6 @@ def mean_of_rows(values: Enclosure) -> Enclosure:
     return Enclosure(quotient, np.where(exact, 0.0, rounded))
 
 
-def relu(z: Enclosure) -> Enclosure:
-    """Returns max(z, 0): exactly 0 where z cannot be positive."""
-    dead = z.centre + z.radius <= 0
-    return Enclosure(
-        np.where(dead, 0.0, np.maximum(z.centre, 0.0)), np.where(dead, 0.0, z.radius)
-    )
-
-
-def gelu(z: Enclosure) -> Enclosure:
-    """Returns z Phi(z), Phi the normal distribution function."""
-    centre = 0.5 * z.centre * scipy.special.erfc(-z.centre / math.sqrt(2))
-    rounded = GELU_SLOPE * z.radius + 2 * GELU_STEPS * UNIT * z.reach + 2 * SMALLEST
-    return Enclosure(centre, np.where(z.reach == 0, 0.0, outwards(rounded, 4)))
-
-
 def tanh(z: Enclosure) -> Enclosure:
     """Returns tanh z, whose slope is at most 1."""
     # Nothing at 0: tanh 0 = 0 for every implementation.
@@ -195,17 +190,56 @@ def tanh(z: Enclosure) -> Enclosure:
     return Enclosure(np.tanh(z.centre), outwards(rounded, 3))
 
 
-def feed_forward(block: FeedForward, rows: Enclosure) -> Enclosure:
-    """Returns W2 act(W1 z + b1) + b2 of rows; a bias may be none."""
-    biases = (None if b is None else np.asarray(b) for b in (block.b1, block.b2))
-    b1, b2 = biases
-    hidden = linear(rows, np.asarray(block.w1), b1)
-    hidden = relu(hidden) if block.activation == "relu" else gelu(hidden)
-    return linear(hidden, np.asarray(block.w2), b2)
+@functools.singledispatch
+def enclose(operation: Operation, *rows: Enclosure) -> Enclosure:
+    """Returns the rows that an operation of a layer makes."""
+    raise no_rule("enclosure", operation)
 
 
-def layer_norm(norm: LayerNorm, rows: Enclosure) -> Enclosure:
-    """Returns (z - mean) / sqrt(var + epsilon) * scale + bias of rows."""
+def run_program(program: Program, **given: Enclosure) -> Enclosure:
+    """Returns the output rows of a layer's `reads` or `writes`, from its input rows."""
+    found = program.run(given, lambda step, *rows: enclose(step.operation, *rows))
+    return found[program.output]
+
+
+@enclose.register
+def _(operation: Affine, rows: Enclosure) -> Enclosure:
+    bias = operation.bias
+    return linear(
+        rows, np.asarray(operation.weight), None if bias is None else np.asarray(bias)
+    )
+
+
+@enclose.register
+def _(operation: Sum, one: Enclosure, two: Enclosure) -> Enclosure:
+    return add(one, two)
+
+
+@enclose.register
+def _(operation: Join, *rows: Enclosure) -> Enclosure:
+    return concatenate(rows)
+
+
+@enclose.register
+def _(operation: Relu, z: Enclosure) -> Enclosure:
+    # Exactly 0 where z cannot be positive.
+    dead = z.centre + z.radius <= 0
+    return Enclosure(
+        np.where(dead, 0.0, np.maximum(z.centre, 0.0)), np.where(dead, 0.0, z.radius)
+    )
+
+
+@enclose.register
+def _(operation: Gelu, z: Enclosure) -> Enclosure:
+    # z Phi(z), Phi the normal distribution function.
+    centre = 0.5 * z.centre * scipy.special.erfc(-z.centre / math.sqrt(2))
+    rounded = GELU_SLOPE * z.radius + 2 * GELU_STEPS * UNIT * z.reach + 2 * SMALLEST
+    return Enclosure(centre, np.where(z.reach == 0, 0.0, outwards(rounded, 4)))
+
+
+@enclose.register
+def _(norm: LayerNorm, rows: Enclosure) -> Enclosure:
+    # (z - mean) / sqrt(var + epsilon) * scale + bias
     width = rows.centre.shape[-1]
     # Divided by a constant, which a compiler may multiply by the reciprocal of.
     total = linear(rows, np.ones((1, width)), None)

@@ -11,10 +11,10 @@ rows in all of width d.
 import dataclasses
 import functools
 import math
-from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -25,23 +25,18 @@ from bounds.restriction.checking.enclosure import (
     SMALLEST,
     UNIT,
     Enclosure,
-    add,
     concatenate,
     divide,
-    feed_forward,
     fits,
     last_bit,
-    layer_norm,
     linear,
     mean_of_rows,
     outwards,
+    run_program,
     tanh,
 )
 from bounds.restriction.checking.tables import (
     MOST_DEPS,
-    Identities,
-    Rationals,
-    Recipe,
     Refuted,
     Tables,
     assignments,
@@ -51,13 +46,13 @@ from bounds.restriction.checking.tables import (
 from jax_models import InputError
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
-from jax_models.model.rows import LayerNorm
 from jax_models.model.scores import AdditiveScore, DotProductScore, Score
-from jax_models.model.temperature import (
-    ConstantTemperature,
-    InverseLogTemperature,
-    PowerTemperature,
-)
+from jax_models.model.temperature import ConstantTemperature
+
+# Table rows that one head attends to, and a recipe: a row of the position's own table with
+# the rows that each head attends to.
+Attended = tuple[int, ...]
+Recipe = tuple[int, tuple[Attended, ...]]
 
 BEFORE = {"L": np.less, "R": np.greater}
 SEES = {
@@ -146,14 +141,6 @@ def attend(
     return [tuple(row[on].tolist()) for row, on in zip(rows, contends, strict=True)]
 
 
-def way_to_attend(identity: Int[np.ndarray, "rows"], rows: tuple[int, ...]) -> Hashable:
-    """Identities of the attended rows with their proportions, which fix their mean."""
-    counts = Counter(identity[list(rows)].tolist())
-    # A mean of rows depends on their proportions alone.
-    shared = math.gcd(*counts.values())
-    return tuple(sorted((one, count // shared) for one, count in counts.items()))
-
-
 def project(weight: Any, bias: Any, head: int, rows: Enclosure) -> Enclosure:
     """Returns a head's projection of rows."""
     offset = None if bias is None else np.asarray(bias)[head]
@@ -164,27 +151,16 @@ def score_scale(
     attention: Attention, length: int, places: Int[np.ndarray, "rows"]
 ) -> Enclosure:
     """Returns the divisor of the scores of each row, as a column."""
-    scale = np.ones((len(places), 1))
-    square = attention.scoring.square_scale(attention.key_width)
-    if square != 1:
-        scale *= math.sqrt(square)
-    relative = 0.0
+    own = math.sqrt(attention.scoring.square_scale(attention.key_width))
+    scale, relative = np.full((len(places), 1), own), 0.0
     schedule = attention.temperature
     if schedule is not None:
-        # A logarithm or a power may come out otherwise in a compiled program.
-        relative = 4 * FUNCTION_STEPS * UNIT
-        match schedule:
-            case ConstantTemperature(value):
-                tau: Any = float(value)
-            case InverseLogTemperature(factor):
-                tau = 1.0 if length == 1 else float(factor) / math.log(length)
-            case PowerTemperature(factor, exponent, of):
-                base = (places[:, None] + 1.0) if of == "position" else float(length)
-                tau = float(factor) * base**exponent
-        product = scale * tau
-        # A constant that nothing multiplies is read, not computed.
-        ones = (scale == 1).all() and isinstance(schedule, ConstantTemperature)
-        scale, relative = product, 0.0 if ones else relative
+        tau = schedule(length, jnp.asarray(places, jnp.int32), np.float64)
+        scale = scale * np.asarray(tau).reshape(-1, 1)
+        # A constant that nothing multiplies is read; a product, a logarithm or a power may
+        # come out otherwise in a compiled program.
+        if own != 1 or not isinstance(schedule, ConstantTemperature):
+            relative = 4 * FUNCTION_STEPS * UNIT
     return Enclosure(scale, scale * relative)
 
 
@@ -198,7 +174,6 @@ class HeadScores:
     keys: Enclosure
     scale: Enclosure  # divisor of the scores of each row, a column
     exact: bool  # whether all scores, products of queries and keys, are exact
-    bit: int  # exact scores are multiples of 2^bit
 
     def cells(
         self, rows: slice
@@ -206,13 +181,6 @@ class HeadScores:
         """Returns the least and greatest score cells of the query rows against all rows."""
         scores = enclose_scores(self.attention.scoring, self, rows)
         resolution = self.attention.weighting.resolution(np.float64)
-        if self.exact:
-            # Where exact scores are multiples of a number so much wider than a cell that
-            # rounding cannot join or reverse two of them, they stand for their cells: they
-            # are equal where the cells are and in the same order.
-            size = np.abs(scores.centre).max(initial=0.0)
-            if 2.0**self.bit > 2 * resolution + 8 * UNIT * size:
-                return scores.centre, scores.centre
         low, high = (
             (scores.centre + side * scores.radius) / resolution for side in (-1, 1)
         )
@@ -254,78 +222,64 @@ def _(score: DotProductScore, head: HeadScores, rows: slice) -> Enclosure:
     return Enclosure(centre, outwards(rounded, terms + 2))
 
 
-def score_head(
-    attention: Attention,
-    head: int,
-    rows: Enclosure,
-    length: int,
-    places: Int[np.ndarray, "rows"],
-) -> HeadScores:
-    """Returns a head's queries and keys of all rows."""
-    queries = project(attention.query, attention.query_bias, head, rows)
-    keys = project(attention.key_by_head, attention.key_bias_by_head, head, rows)
-    scale = score_scale(attention, length, places)
-    if not attention.scoring.bilinear:
-        # Scores of pairs that are no sums of products are rounded.
-        return HeadScores(attention, head, queries, keys, scale, False, 0)
-    # The model divides the queries, not the scores.
-    queries = divide(queries, scale)
-    # A product of two numbers is a multiple of two to the sum of their last bits.
-    shared = last_bit(queries.centre).min(axis=0) + last_bit(keys.centre).min(axis=0)
-    bit = int(min(shared.min(), 900))
-    size = np.abs(queries.centre).max(axis=0) @ np.abs(keys.centre).max(axis=0)
-    exact = queries.exact and keys.exact and bool(fits(size, np.array(bit)))
-    return HeadScores(attention, head, queries, keys, scale, exact, bit)
+def score_head(layer: Layer, head: int, inputs: Enclosure, below: Tables) -> HeadScores:
+    """Returns a head's queries and keys of all rows, of which `inputs` are read."""
+    attention = layer.attention
+    queries = project(attention.query, attention.query_bias, head, inputs)
+    keys = project(attention.key_by_head, attention.key_bias_by_head, head, inputs)
+    scale, exact = score_scale(attention, below.length, below.positions), False
+    # Scores of pairs that are no sums of products are rounded.
+    if attention.scoring.bilinear:
+        # The model divides the queries, not the scores.
+        queries = divide(queries, scale)
+        # A product of two numbers is a multiple of two to the sum of their last bits.
+        bits = (last_bit(x.centre).min(axis=0) for x in (queries, keys))
+        size = np.abs(queries.centre).max(axis=0) @ np.abs(keys.centre).max(axis=0)
+        exact = queries.exact and keys.exact and bool(fits(size, sum(bits).min()))
+    return HeadScores(attention, head, queries, keys, scale, exact)
 
 
 def check_layer(
-    layer: Layer,
-    below: Tables,
-    claims: Mapping[int, PositionClaim],
-    identities: Identities,
+    layer: Layer, below: Tables, claims: Mapping[int, PositionClaim]
 ) -> tuple[Tables, bool]:
     """Checks the claims of a layer; returns its tables and whether scores are exact."""
-    inputs, attention = below.values, layer.attention
-    if layer.layer_norm == "pre" and layer.norm1 is not None:
-        assert isinstance(layer.norm1, LayerNorm)
-        inputs = layer_norm(layer.norm1, inputs)
-    places = np.repeat(below.positions, [1 << len(d) for d in below.deps.values()])
+    attention = layer.attention
+    inputs = run_program(layer.reads, y=below.values)
     heads = [
-        score_head(attention, head, inputs, below.length, places)
-        for head in range(attention.num_heads)
+        score_head(layer, head, inputs, below) for head in range(attention.num_heads)
     ]
     book: dict[Recipe, int] = {}  # numbers of the recipes of the layer's rows
-    deps = {position: claims[position].deps for position in sorted(claims)}
     made = {
-        position: _check_position(position, claims[position], below, heads, book)
-        for position in deps
+        i: _check_position(i, claims[i], below, heads, book) for i in sorted(claims)
     }
-    recipes = list(book)
-    values = _cook(layer, inputs, below, recipes)
-    ways: list[Hashable] = [
-        (
-            "made",
-            id(layer),
-            int(below.identity[row]),
-            tuple(way_to_attend(below.identity, one) for one in attended),
-        )
-        for row, attended in recipes
+    own = [row for row, _ in book]
+    attended = list(zip(*(rows for _, rows in book), strict=True))  # by head
+    weight, bias = attention.value_by_head, attention.value_bias_by_head
+    read = [
+        _mean_values(project(weight, bias, head, inputs), rows)
+        for head, rows in enumerate(attended)
     ]
-    identity = identify_rows(identities, values, ways)
-    rationals = Rationals(layer, below, recipes)
+    values = run_program(layer.writes, y=below.values[own], heads=concatenate(read))
+    named = [
+        [tuple(sorted(below.identity[list(x)])) for x in rows] for rows in attended
+    ]
+    identity = identify_rows(
+        values, list(zip(below.identity[own].tolist(), *named, strict=True))
+    )
     chosen = []
     for position, (among, numbers) in made.items():
-        index = row_index(assignments(len(among)), among, deps[position])
+        deps = claims[position].deps
+        index = row_index(assignments(len(among)), among, deps)
         # The first assignment to the other bits stands for all of them.
         chosen.append(numbers[np.unique(index, return_index=True)[1]])
-        if not _are_equal(numbers, chosen[-1][index], identity, rationals):
+        if (identity[numbers] != identity[chosen[-1][index]]).any():
             raise Refuted(
-                f"position {position} is not a function of its deps "
-                f"{list(deps[position])} alone: of {list(among)} it may depend on more"
+                f"position {position} is not a function of its deps {list(deps)} alone: "
+                f"of {list(among)} it may depend on more"
             )
     rows = np.concatenate(chosen)
-    values = _share(values, identity)
-    tables = Tables(values[rows], identity[rows], deps, below.length, rows, rationals)
+    values, deps = _share(values, identity), {i: claims[i].deps for i in made}
+    tables = Tables(values[rows], identity[rows], deps, below.length)
     return tables, all(head.exact for head in heads)
 
 
@@ -356,9 +310,10 @@ def _check_position(
                 f"{1 << len(own)}"
             )
     possible = {j for rows in claim.heads for row in rows for j in row.possible}
-    unseen = sorted(possible - set(np.flatnonzero(seen).tolist()))
-    if unseen:
-        raise Refuted(f"{where}: a possible set lists {unseen[0]}, which it cannot see")
+    if unseen := possible - set(np.flatnonzero(seen).tolist()):
+        raise Refuted(
+            f"{where}: a possible set lists {min(unseen)}, which it cannot see"
+        )
     among = tuple(sorted({*own, *(b for j in possible for b in below.deps[j])}))
     if len(among) > MOST_DEPS:
         raise Refuted(
@@ -366,31 +321,32 @@ def _check_position(
             f"{MOST_DEPS}, a table of {1 << MOST_DEPS} rows"
         )
     # `deps` may be fewer, if the table is a function of them.
-    if not set(claim.deps) <= set(among):
-        stray = sorted(set(claim.deps) - set(among))[0]
-        raise Refuted(f"{where}: deps lists {stray}, on which nothing it sees depends")
+    if stray := set(claim.deps) - set(among):
+        raise Refuted(
+            f"{where}: deps lists {min(stray)}, on which nothing it sees depends"
+        )
     bits = assignments(len(among))
     own_row = row_index(bits, among, own)
     # Rows of all tables that do not contradict a row of the position's own table.
     agrees = np.ones((1 << len(own), len(below.bits)), bool)
-    for place, bit in enumerate(own):
+    for bit, values in zip(own, assignments(len(own)).T, strict=True):
         # -1 stands at positions that a row does not depend on.
         column = below.bits[:, bit]
-        agrees &= (column < 0) | (column == assignments(len(own))[:, place, None])
-    starts = list(below.start.values())
-    attended: list[list[tuple[int, ...]]] = []
+        agrees &= (column < 0) | (column == values[:, None])
+    starts, listed = list(below.start.values()), list(below.start)
+    attended: list[list[Attended]] = []
     for head, (scores, rows) in enumerate(zip(heads, claim.heads, strict=True)):
         low, high = scores.cells(below.rows(position))
         # Lowest and highest cell of each position, over the rows that agree.
         least = np.full((len(rows), length), np.inf)
         most = -least
-        least[:, below.positions] = np.minimum.reduceat(
+        least[:, listed] = np.minimum.reduceat(
             np.where(agrees, low, np.inf), starts, axis=1
         )
-        most[:, below.positions] = np.maximum.reduceat(
+        most[:, listed] = np.maximum.reduceat(
             np.where(agrees, high, -np.inf), starts, axis=1
         )
-        found: list[tuple[int, ...]] = [()] * len(bits)
+        found: list[Attended] = [()] * len(bits)
         for a, row in enumerate(rows):
             try:
                 check_possible(row, least[a], most[a], seen, tie)
@@ -408,29 +364,11 @@ def _check_position(
             except Refuted as refuted:
                 raise Refuted(f"{where}, head {head}, row {a}: {refuted}") from None
         attended.append(found)
-    first = below.start[position]
-    recipes = [
-        (first + int(own_row[b]), tuple(found[b] for found in attended))
-        for b in range(len(bits))
-    ]
-    return among, np.array([book.setdefault(one, len(book)) for one in recipes])
-
-
-def _are_equal(
-    numbers: Int[np.ndarray, "assignments"],
-    others: Int[np.ndarray, "assignments"],
-    identity: Int[np.ndarray, "rows"],
-    rationals: Rationals,
-) -> bool:
-    """Whether recipes certainly make the same rows as others, pair by pair."""
-    differs = identity[numbers] != identity[others]
-    pairs = zip(numbers[differs].tolist(), others[differs].tolist(), strict=True)
-    for one, other in set(pairs):
-        if not rationals.are_equal(one, other):
-            return False
-        # Recipes that turn out to make one rational row get one identity.
-        identity[identity == identity[one]] = identity[other]
-    return True
+    recipes = zip(
+        below.start[position] + own_row, zip(*attended, strict=True), strict=True
+    )
+    numbers = [book.setdefault((int(row), to), len(book)) for row, to in recipes]
+    return among, np.array(numbers)
 
 
 def _share(values: Enclosure, identity: Int[np.ndarray, "rows"]) -> Enclosure:
@@ -445,54 +383,8 @@ def _share(values: Enclosure, identity: Int[np.ndarray, "rows"]) -> Enclosure:
     return Enclosure(centre[group], radius[group])
 
 
-def _cook(
-    layer: Layer, inputs: Enclosure, below: Tables, recipes: list[Recipe]
-) -> Enclosure:
-    """Returns the activations that recipes make."""
-    attention = layer.attention
-    weight, bias = attention.value_by_head, attention.value_bias_by_head
-    heads = []
-    for head in range(attention.num_heads):
-        values = project(weight, bias, head, inputs)
-        heads.append(_mean_values(values, [attended[head] for _, attended in recipes]))
-    own = np.array([row for row, _ in recipes])
-    return _combine(layer, below.values[own], concatenate(heads))
-
-
-def _mean_values(values: Enclosure, attended: list[tuple[int, ...]]) -> Enclosure:
+def _mean_values(values: Enclosure, attended: Sequence[Attended]) -> Enclosure:
     """Returns the mean value of the rows that each recipe attends to."""
     numbers = {rows: number for number, rows in enumerate(dict.fromkeys(attended))}
-    none = Enclosure.exactly(np.zeros(values.centre.shape[1]))
-    means = [
-        # The value of a row that stands alone is read, not computed.
-        (mean_of_rows(values[list(rows)]) if rows[1:] else values[rows[0]])
-        if rows
-        else none
-        for rows in numbers
-    ]
-    which = [numbers[rows] for rows in attended]
-    return concatenate([one[None] for one in means], axis=0)[which]
-
-
-def _combine(layer: Layer, rows: Enclosure, heads: Enclosure) -> Enclosure:
-    """Returns the layer's output rows from its input rows and joined head outputs."""
-    if layer.combine == "concat":
-        return add(rows, feed_forward(layer.feed_forward, concatenate([rows, heads])))
-    attention = layer.attention
-    bias = attention.output_bias
-    written = linear(
-        heads, np.asarray(attention.output), None if bias is None else np.asarray(bias)
-    )
-    summed = add(rows, written)
-    entering = rows if layer.combine == "parallel" else summed
-    if layer.layer_norm == "none":
-        return add(summed, feed_forward(layer.feed_forward, entering))
-    assert isinstance(layer.norm2, LayerNorm)
-    if layer.layer_norm == "pre":
-        normed = layer_norm(layer.norm2, entering)
-        return add(summed, feed_forward(layer.feed_forward, normed))
-    assert isinstance(layer.norm1, LayerNorm)
-    summed = layer_norm(layer.norm1, summed)
-    return layer_norm(
-        layer.norm2, add(summed, feed_forward(layer.feed_forward, summed))
-    )
+    means = [mean_of_rows(values[list(rows)])[None] for rows in numbers]
+    return concatenate(means, axis=0)[[numbers[rows] for rows in attended]]

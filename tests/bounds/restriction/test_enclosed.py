@@ -45,9 +45,12 @@ SEARCH = SimpleNamespace(
 CHECKER = SimpleNamespace(
     **{"module": enclosure, "last_bit": "last_bit", "enclosed": enclosure.Enclosure},
     **{"linear": enclosure.linear, "add": enclosure.add},
-    **{"mean": enclosure.mean_of_rows, "norm": enclosure.layer_norm},
+    **{"mean": enclosure.mean_of_rows, "norm": enclosure.enclose},
     divide=lambda x, y: enclosure.divide(x, enclosure.Enclosure.exactly(y)),
-    **{"relu": enclosure.relu, "gelu": enclosure.gelu},
+    **{
+        x.__name__.lower(): functools.partial(enclosure.enclose, x())
+        for x in (Relu, Gelu)
+    },
 )
 of_both = pytest.mark.parametrize("of", [SEARCH, CHECKER], ids=["search", "checker"])
 

@@ -1,6 +1,7 @@
 """Malformed certificates: a reason or one clear error, never another exception."""
 
 import copy
+import dataclasses
 import json
 
 import numpy as np
@@ -112,12 +113,16 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         read_certificate(tmp_path / "none.json")
 
 
-def test_a_model_that_is_not_hard_or_not_float64_is_refused(case):
+def test_a_model_that_certificates_are_not_of_is_refused(case):
     model, certificate = case
     with pytest.raises(jm.InputError, match="layer 0 has softmax attention"):
         check_certificate(jm.with_weighting(model, "softmax"), certificate)
     with pytest.raises(jm.InputError, match="float32; certificates are of float64"):
         check_certificate(jm.with_dtype(model, "float32"), certificate)
+    # No row sees the padding, which the tables would count.
+    padded = dataclasses.replace(model, padding=jm.Padding(2), substitutable=(0, 1))
+    with pytest.raises(jm.InputError, match="cannot follow the model: .* 2 is padding"):
+        check_certificate(padded, certificate)
 
 
 def test_tokens_and_lengths_are_those_of_the_model(case):

@@ -1,5 +1,7 @@
 """Radii of the checker: of two evaluations, its own and the machine's; 0 rounds nothing."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,13 +10,14 @@ import jax_models as jm
 from bounds.restriction.checking import enclosure
 from bounds.restriction.checking.enclosure import (
     Enclosure,
-    gelu,
-    layer_norm,
+    enclose,
     linear,
     mean_of_rows,
-    relu,
     tanh,
 )
+from jax_models.model.rows import Gelu, Relu
+
+relu, gelu = (functools.partial(enclose, one) for one in (Relu(), Gelu()))
 
 
 @pytest.mark.parametrize("terms", [8, 300])
@@ -35,7 +38,7 @@ def test_a_layer_norm_has_a_variance_and_a_root_of_two_evaluations(width):
     half = np.random.default_rng(0).integers(1, 2**40, (3, width // 2)) + 0.0
     rows = np.concatenate([half, -half], axis=1)
     norm = jm.LayerNorm(jnp.ones(width), jnp.zeros(width), 1e-5)
-    found = layer_norm(norm, Enclosure.exactly(rows))
+    found = enclose(norm, Enclosure.exactly(rows))
     steps = width + 2 * enclosure.FUNCTION_STEPS
     assert (found.radius >= steps * enclosure.UNIT * np.abs(found.centre)).all()
 
