@@ -25,6 +25,7 @@ from jax_models.model.scores import RowMoves
 from jax_models.model.scores.base import Keys, Own, Rows, Scores
 from jax_models.run.blocks import fold_tiles, key_tile, map_long_axis, slice_tile
 from jax_models.run.perturbation import perturb
+from jax_models.weighting import Tile
 
 HIGHEST = jax.lax.Precision.HIGHEST
 # Attention's input rows that queries, and that keys and values are made of; positions.
@@ -324,11 +325,11 @@ def lift_keys(
     index: Places,
     valid: Bool[Array, "keys"],
     length: int,
-    lift: Callable[..., Any] | None = None,
+    # by default a summary of the tile
+    lift: Callable[[Tile], Any] | None = None,
 ) -> Any:
     """Returns `lift` of scores and values of a tile's valid keys; by default a summary."""
     scores = compute_scores(attention, queries, tile.keys, length, positions, index)
     seen = visible(attention.sight, positions, index) & valid[None, :]
-    # By default a summary of the tile.
     lift = lift or attention.weighting.lift
-    return lift(scores, tile.values, index, seen)
+    return lift(Tile(scores, tile.values, index, seen))

@@ -6,7 +6,6 @@ is what a row keeps of them to be merged with more; a column is a key with its v
 
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float
@@ -16,13 +15,9 @@ from jax_models.weighting.base import (
     Attended,
     ByKey,
     Column,
-    Count,
-    Index,
     Moved,
     MovedKeys,
-    Scores,
-    Values,
-    Visible,
+    Tile,
     contract,
     tallied,
 )
@@ -36,7 +31,6 @@ from jax_models.weighting.hard import (
     merge_levels,
     reaches,
     remove_levels,
-    to_cells,
 )
 
 
@@ -97,15 +91,9 @@ class AverageHardmax(HardWeighting):
             members.sum(axis=-1, keepdims=True, dtype=scores.dtype), 1
         )
 
-    def lift(
-        self,
-        scores: Scores,
-        values: Values,
-        index: Index,
-        visible: Visible,
-        count: Count = None,
-    ) -> AverageSummary:
+    def lift(self, tile: Tile) -> AverageSummary:
         """Returns the summary of a tile of keys for every row."""
+        scores, values, _, visible, count = tile
         cells = self.seen_cells(scores, visible)
         levels = lift_levels(scores, cells, visible, count)
 
@@ -145,7 +133,7 @@ class AverageHardmax(HardWeighting):
         self, summary: AverageSummary, column: Column, cells: tuple[Array, Array]
     ) -> tuple[Array, Array, Array]:
         """Returns the factors of the differences for each replaced column."""
-        levels = jax.tree.map(lambda x: x[..., None], summary.levels)
+        levels = summary.levels.by_column
         member, after = leave(levels, column, cells)
         count = levels.first.count
         lone = member & (count <= 1)
@@ -176,11 +164,10 @@ class AverageHardmax(HardWeighting):
 
     def lift_change(self, summary: AverageSummary, moved: MovedKeys) -> AverageChange:
         """Returns the change summary of a tile of moved keys."""
-        old_cells = to_cells(moved.score, self.tie_resolution)
         scores = moved.score + moved.score_change
         cells = self.seen_cells(scores, moved.visible)
-        base = jax.tree.map(lambda x: x[..., None], summary.levels)
-        was = is_member(old_cells, base) & moved.visible
+        base = summary.levels.by_column
+        was = is_member(self.cells(moved.score), base) & moved.visible
         # Two levels: tie reports need no more, and the sums are of the best alone.
         levels = lift_levels(scores, cells, moved.visible, moved.count, known=2)
         now = (cells == levels.best[..., None]) & moved.visible
@@ -250,7 +237,8 @@ class AverageHardmax(HardWeighting):
         self, summary: AverageSummary, moved: MovedKeys
     ) -> tuple[AverageChange, Array]:
         """Change summary of rows with some keys moved; True where `summary` decides it."""
-        levels, was, certain = remove_levels(summary.levels, moved, self.tie_resolution)
+        old = self.cells(moved.score)
+        levels, was, certain = remove_levels(summary.levels, moved, old)
         dtype = moved.score.dtype
 
         def deviation(level: int) -> Array:

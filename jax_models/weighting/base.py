@@ -23,7 +23,7 @@ are already divided by the temperature.
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,13 +32,8 @@ from jaxtyping import Bool, Float, Int
 
 from jax_models.model.pytree import pytree
 
-# Types of signatures. Scores are of query rows and the keys of a tile; `Index` holds the
-# keys' positions, `Count` the number of equal keys that each stands for, 1 if None.
+# Types of signatures; `Count` is the number of equal keys that each stands for, 1 if None.
 ByKey = Float[Array, "... keys"]
-Scores = Float[Array, "heads rows keys"]
-Values = Float[Array, "heads keys d_v"]
-Index = Int[Array, "keys"]
-Visible = Bool[Array, "rows keys"]
 Count = Float[Array, "keys"] | None
 Attended = Float[Array, "heads rows d_v"]
 # For each row and replaced column a number or a value; for each move of all columns one.
@@ -46,6 +41,16 @@ ByColumn = Float[Array, "heads rows columns"]
 Replaced = Float[Array, "rows heads d_v columns"]
 Moved = Float[Array, "heads columns d_v"]
 Cells = tuple[ByColumn, ByColumn]  # of a column's scores before and after
+
+
+class Tile(NamedTuple):
+    """Keys of a tile with their values, as query rows see them."""
+
+    scores: Float[Array, "heads rows keys"]
+    values: Float[Array, "heads keys d_v"]
+    index: Int[Array, "keys"]  # positions of the keys
+    visible: Bool[Array, "rows keys"]
+    count: Count = None
 
 
 @pytree
@@ -87,8 +92,7 @@ class MovedKeys:
     visible: Bool[Array, "#columns keys"]
     spread: Callable[[Array, Array], Array]
     carry: Callable[[Array], Array]
-    # equal keys that each stands for; one if None
-    count: Float[Array, "keys"] | None = None
+    count: Count = None
     arrive: Callable[[Array, Array], Array] | None = None
 
     def spread_new(
@@ -185,19 +189,12 @@ class Weighting(abc.ABC):
     def weights(self, scores: ByKey, visible: Bool[Array, "..."]) -> ByKey:
         """Returns the weights; 0 for hidden keys, all zeros for a row that sees nothing."""
 
-    def attend(self, scores: Scores, values: Values, visible: Visible) -> Attended:
+    def attend(self, tile: Tile) -> Attended:
         """Returns the attended values; zero for a row that sees nothing."""
-        return contract(self.weights(scores, visible), values)
+        return contract(self.weights(tile.scores, tile.visible), tile.values)
 
     @abc.abstractmethod
-    def lift(
-        self,
-        scores: Scores,
-        values: Values,
-        index: Index,
-        visible: Visible,
-        count: Count = None,
-    ) -> Any:
+    def lift(self, tile: Tile) -> Any:
         """Returns the summary of a tile of keys for every row."""
 
     @abc.abstractmethod
@@ -205,26 +202,18 @@ class Weighting(abc.ABC):
         """Returns the summary of two disjoint sets of keys."""
 
     def settle(
-        self, summary: Any, fold: Callable[[Callable[..., Array]], Array]
+        self, summary: Any, fold: Callable[[Callable[[Tile], Array]], Array]
     ) -> Any:
         """Returns the summary of all keys, completed by a second pass over the keys.
 
-        `fold(f)` calls f on every tile with the arguments of `lift` and returns the sum of
-        the arrays that it returns. By default nothing is added.
+        `fold(f)` calls f on every tile and returns the sum of the arrays that it returns. By
+        default nothing is added.
         """
         return summary
 
-    def lift_all(
-        self,
-        scores: Scores,
-        values: Values,
-        index: Index,
-        visible: Visible,
-        count: Count = None,
-    ) -> Any:
+    def lift_all(self, tile: Tile) -> Any:
         """Summarises all keys, where they are one tile, as `lift` and `settle` do."""
-        given = scores, values, index, visible, count
-        return self.settle(self.lift(*given), lambda lift: lift(*given))
+        return self.settle(self.lift(tile), lambda lift: lift(tile))
 
     @abc.abstractmethod
     def read(self, summary: Any) -> Attended:

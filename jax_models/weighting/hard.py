@@ -42,14 +42,6 @@ def default_resolution(dtype: Any) -> float:
     return 1e-9 if jnp.finfo(dtype).bits == 64 else 1e-4
 
 
-def to_cells(
-    scores: Float[Array, "..."], resolution: float | None
-) -> Float[Array, "..."]:
-    """Returns the cells round(score / resolution), -inf for -inf, without gradients."""
-    resolution = default_resolution(scores.dtype) if resolution is None else resolution
-    return jnp.round(jax.lax.stop_gradient(scores) / resolution)
-
-
 @pytree
 class Level:
     """Range of scores and number of the keys in one score cell of each row."""
@@ -103,6 +95,11 @@ class Levels:
     def all(self) -> tuple[Level, Level, Level]:
         """The three levels, best first."""
         return self.first, self.second, self.third
+
+    @property
+    def by_column(self) -> "Levels":
+        """The levels with a last axis for alternative columns, or for keys."""
+        return jax.tree.map(lambda x: x[..., None], self)
 
 
 def lift_levels(
@@ -176,7 +173,9 @@ def leave(
 
 
 def remove_levels(
-    levels: Levels, moved: MovedKeys, resolution: float | None
+    levels: Levels,
+    moved: MovedKeys,
+    old: Float[Array, "heads #columns keys"],  # cells before they moved
 ) -> tuple[
     Levels,
     tuple[
@@ -187,8 +186,7 @@ def remove_levels(
     Bool[Array, "heads columns"],
 ]:
     """Levels without moved keys, moved members by level; True if all counts are certain."""
-    old = to_cells(moved.score, resolution)
-    base = jax.tree.map(lambda x: x[..., None], levels)
+    base = levels.by_column
     best = is_member(old, base) & moved.visible
     below = moved.visible & ~best
 
@@ -218,7 +216,7 @@ def reaches(found: Levels, before: Levels) -> Bool[Array, "..."]:
 def levels_replaced(levels: Levels, column: Column, cells: Cells) -> Levels:
     """Returns the two best levels of rows after each replacement of one column."""
     score, dtype = column.score + column.score_change, levels.first.count.dtype
-    levels = jax.tree.map(lambda x: x[..., None], levels)
+    levels = levels.by_column
     member, cell = leave(levels, column, cells)
     below = ~member & (cells[0] == levels.second.cell)
     # The third level needs no such step: if the column was in it, the first two keep all
@@ -274,7 +272,7 @@ class HardWeighting(Weighting):
         self, summary: Any, column: Column, rows: Int[Array, "..."]
     ) -> TieReport:
         """Returns the tie report of `rows` after each replacement of a visible column."""
-        after = levels_replaced(summary.levels, column, self._cells(column))
+        after = levels_replaced(summary.levels, column, self._both_cells(column))
         return report_ties(self, after, rows[:, None], column.visible)
 
     def ties_changed(
@@ -314,7 +312,7 @@ class HardWeighting(Weighting):
 
     def replace(self, summary: Any, column: Column) -> Replaced:
         """Change of the attended value at each row for each replaced column; 0 if hidden."""
-        factors = self.replaced_factors(summary, column, self._cells(column))
+        factors = self.replaced_factors(summary, column, self._both_cells(column))
         # Transposed here, so that the next operation reads its operands contiguously.
         by_other, by_value, by_change = (x.swapaxes(0, 1)[:, :, None] for x in factors)
         attended, other = (x.swapaxes(0, 1)[..., None] for x in self.around(summary))
@@ -326,15 +324,18 @@ class HardWeighting(Weighting):
         )
         return jnp.where(column.visible[:, None, None], change, 0.0)
 
+    def cells(self, scores: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Returns the cells round(score / resolution), -inf for -inf, without gradients."""
+        return jnp.round(jax.lax.stop_gradient(scores) / self.resolution(scores.dtype))
+
     def seen_cells(self, scores: ByKey, visible: Bool[Array, "..."]) -> ByKey:
         """Score cells of keys, -inf for keys that the row does not see."""
-        return jnp.where(visible, to_cells(scores, self.tie_resolution), -jnp.inf)
+        return jnp.where(visible, self.cells(scores), -jnp.inf)
 
-    def _cells(self, column: Column) -> Cells:
+    def _both_cells(self, column: Column) -> Cells:
         """Cells of the columns' scores before and after their replacement."""
         after = column.score + column.score_change
-        old, new = (to_cells(x, self.tie_resolution) for x in (column.score, after))
-        return old, new
+        return self.cells(column.score), self.cells(after)
 
     @abc.abstractmethod
     def replaced_factors(

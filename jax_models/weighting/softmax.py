@@ -23,13 +23,10 @@ from jax_models.weighting.base import (
     ByKey,
     Column,
     Count,
-    Index,
     Moved,
     MovedKeys,
     Replaced,
-    Scores,
-    Values,
-    Visible,
+    Tile,
     Weighting,
     contract,
     contract_apart,
@@ -128,10 +125,9 @@ def _raised(
     return raised, jnp.where(total > 0, total, 1)
 
 
-def _lift(
-    scores: Scores, values: Values, index: Index, visible: Visible, count: Count
-) -> tuple[SoftmaxSummary, ByKey]:
+def _lift(tile: Tile) -> tuple[SoftmaxSummary, ByKey]:
     """Summary of a tile of keys, and exp(score - rest_max), 0 for the top column."""
+    scores, values, index, visible, count = tile
     scores = jnp.where(visible, raised_scores(scores, count), -jnp.inf)
     top = jnp.max(scores, axis=-1, keepdims=True)
     key = jnp.arange(scores.shape[-1], dtype=jnp.int32)
@@ -167,34 +163,20 @@ class Softmax(Weighting):
         raised, total = _raised(scores, visible)
         return raised / total
 
-    def attend(self, scores: Scores, values: Values, visible: Visible) -> Attended:
+    def attend(self, tile: Tile) -> Attended:
         """Returns the attended values; divides them by the sum, not each weight."""
-        raised, total = _raised(scores, visible)
+        raised, total = _raised(tile.scores, tile.visible)
         # One division for each coordinate of a row, in place of one for each key.
-        return contract(raised, values) / total
+        return contract(raised, tile.values) / total
 
-    def lift(
-        self,
-        scores: Scores,
-        values: Values,
-        index: Index,
-        visible: Visible,
-        count: Count = None,
-    ) -> SoftmaxSummary:
+    def lift(self, tile: Tile) -> SoftmaxSummary:
         """Summarises a tile of keys; of equal largest scores the first is the top column."""
-        return _lift(scores, values, index, visible, count)[0]
+        return _lift(tile)[0]
 
-    def lift_all(
-        self,
-        scores: Scores,
-        values: Values,
-        index: Index,
-        visible: Visible,
-        count: Count = None,
-    ) -> SoftmaxSummary:
+    def lift_all(self, tile: Tile) -> SoftmaxSummary:
         """Summarises all keys with `rest_apart`, whose exponentials are those of `lift`."""
-        summary, raised = _lift(scores, values, index, visible, count)
-        apart = contract_apart(raised, values, summary.top_value)
+        summary, raised = _lift(tile)
+        apart = contract_apart(raised, tile.values, summary.top_value)
         return dataclasses.replace(summary, rest_apart=apart)
 
     def merge(self, first: SoftmaxSummary, second: SoftmaxSummary) -> SoftmaxSummary:
@@ -229,17 +211,12 @@ class Softmax(Weighting):
         )
 
     def settle(
-        self, summary: SoftmaxSummary, fold: Callable[[Callable[..., Array]], Array]
+        self, summary: SoftmaxSummary, fold: Callable[[Callable[[Tile], Array]], Array]
     ) -> SoftmaxSummary:
         """Returns the summary with `rest_apart`: the rest's values less the top column's."""
 
-        def apart(
-            scores: Scores,
-            values: Values,
-            index: Index,
-            visible: Visible,
-            count: Count = None,
-        ) -> Array:
+        def apart(tile: Tile) -> Array:
+            scores, values, index, visible, count = tile
             # A second pass, since the top column is known only once all tiles are merged.
             top = same_position(index, summary.top_index[..., None], scores.dtype)
             raised = jnp.where(visible & ~top, raised_scores(scores, count), -jnp.inf)

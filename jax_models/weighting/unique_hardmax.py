@@ -9,7 +9,6 @@ that the winner can be removed without reading the row's keys again.
 import dataclasses
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
@@ -19,13 +18,9 @@ from jax_models.weighting.base import (
     Attended,
     ByKey,
     Column,
-    Count,
-    Index,
     Moved,
     MovedKeys,
-    Scores,
-    Values,
-    Visible,
+    Tile,
     same_position,
 )
 from jax_models.weighting.hard import (
@@ -81,7 +76,7 @@ class _UniqueHardmax(HardWeighting):
 
     side: ClassVar[int]  # +1: the smaller index wins a tie, -1: the larger
 
-    def _best(self, cells: ByKey, index: Index) -> Bool[Array, "... keys"]:
+    def _best(self, cells: ByKey, index: Int[Array, "keys"]) -> Bool[Array, "... keys"]:
         """True at the winning key, else False; all False for a row that sees nothing."""
         # Hidden keys have the cell -inf, which is the best of a row that sees nothing.
         best = (cells == cells.max(axis=-1, keepdims=True)) & (cells > -jnp.inf)
@@ -96,15 +91,9 @@ class _UniqueHardmax(HardWeighting):
         key = jnp.arange(scores.shape[-1], dtype=jnp.int32)
         return self._best(cells, key).astype(scores.dtype)
 
-    def lift(
-        self,
-        scores: Scores,
-        values: Values,
-        index: Index,
-        visible: Visible,
-        count: Count = None,
-    ) -> UniqueSummary:
+    def lift(self, tile: Tile) -> UniqueSummary:
         """Returns the summary of a tile of keys for every row."""
+        scores, values, index, visible, count = tile
         cells = self.seen_cells(scores, visible)
         levels = lift_levels(scores, cells, visible, count)
 
@@ -158,8 +147,7 @@ class _UniqueHardmax(HardWeighting):
             (x.cell[..., None], x.index[..., None])
             for x in (summary.winner, summary.runner_up)
         )
-        levels = jax.tree.map(lambda x: x[..., None], summary.levels)
-        _, cell = leave(levels, column, cells)
+        _, cell = leave(summary.levels.by_column, column, cells)
         # By position, not by cell: a tie of the best cell has one winner only.
         leaves = same_position(column.index, winner[1], dtype)
         # Who has to be beaten: the runner-up if the column is the winner, else the winner.
@@ -204,7 +192,8 @@ class _UniqueHardmax(HardWeighting):
         self, summary: UniqueSummary, moved: MovedKeys
     ) -> tuple[UniqueChange, Array]:
         """Change summary of rows with some keys moved; True where `summary` decides it."""
-        levels, _, certain = remove_levels(summary.levels, moved, self.tie_resolution)
+        old = self.cells(moved.score)
+        levels, _, certain = remove_levels(summary.levels, moved, old)
         winner, runner_up = summary.winner, summary.runner_up
 
         def moves(candidate: Candidate) -> Array:

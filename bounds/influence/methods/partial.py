@@ -68,7 +68,7 @@ from jax_models.run.blocks import (
 )
 from jax_models.run.mesh import count_devices
 from jax_models.run.perturbation import perturbation
-from jax_models.weighting import TieReport
+from jax_models.weighting import TieReport, Tile
 from jax_models.weighting.base import same_position
 
 # Scores to a row of a matrix product: a tile has 1,024 rows on a CPU, which its matrix
@@ -410,8 +410,8 @@ def _attended(
     some = store.keys[:, :count]
     scores = compute_scores(attention, queries, some, length, at, keys)
     seen = visible(attention.sight, at, keys)
-    values = store.values[:, :count]
-    return join_heads(attention.weighting.attend(scores, values, seen))
+    tile = Tile(scores, store.values[:, :count], keys, seen)
+    return join_heads(attention.weighting.attend(tile))
 
 
 def _mapped(function: Callable[[Any], Any], of_each: Any, together: int) -> Any:

@@ -45,7 +45,7 @@ from jax_models.model.transformer import (
 from jax_models.model.transformer import attention_input as read_rows
 from jax_models.run.blocks import tile_elements
 from jax_models.run.perturbation import perturbation
-from jax_models.weighting import MovedKeys, TieReport, contract, spread_of
+from jax_models.weighting import MovedKeys, TieReport, Tile, contract, spread_of
 
 # Configurations at once: few sizes, so that few programs are compiled; more than these
 # leave the cache.
@@ -88,7 +88,7 @@ def move_classes(
         # Beside a large score the logarithm of a count would lose its digits.
         top = scores.max(axis=-1, where=visible, initial=-jnp.inf, keepdims=True)
         scores = scores - jnp.where(top == -jnp.inf, 0.0, top)
-    summary = weighting.lift_all(scores, store.values, index, visible, count)
+    summary = weighting.lift_all(Tile(scores, store.values, index, visible, count))
     lifted = weighting.lift_change(
         summary,
         MovedKeys(

@@ -56,7 +56,7 @@ from jax_models.run.blocks import (
     row_block,
     slice_tile,
 )
-from jax_models.weighting.base import same_position
+from jax_models.weighting.base import Tile, same_position
 
 At: TypeAlias = Int[Array, "rows"]
 Pairs: TypeAlias = Float[Array, "heads rows keys"]
@@ -175,7 +175,7 @@ def _summarise(attention: Attention, queries: Queries, at: At, store: KeyStore) 
         keys, values = (slice_tile(x, index, 1) for x in (store.keys, store.values))
         scores = compute_scores(attention, queries, keys, n, at)
         seen = visible(attention.sight, at, index) & valid[None, :]
-        return attention.weighting.lift(scores, values, index, seen)
+        return attention.weighting.lift(Tile(scores, values, index, seen))
 
     return fold_tiles(lift, attention.weighting.merge, n, tiled_summation(n)[0])
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import reference
-from jax_models.weighting import Column, MovedKeys, spread_of
+from jax_models.weighting import Column, MovedKeys, Tile, spread_of
 from tests.jax_models.weighting.rows import (
     CASES,
     GAPS,
@@ -33,33 +33,43 @@ TILES = [np.arange(KEYS).reshape(4, 2)[t] for t in range(4)]
 MANY_DIGITS = reference.multiprecision(160)
 
 
+def moved_keys(weighting, tile, score_change, value_change):
+    """The keys of a tile, moved; values change alike for all rows, or for each its own."""
+    axes = "hik,hikv->hiv" if value_change.ndim == 4 else "hik,hkv->hiv"
+    return MovedKeys(
+        tile.index,
+        tile.scores,
+        score_change,
+        tile.visible,
+        spread_of(weighting, tile.values),
+        lambda w: jnp.einsum(axes, w, value_change),
+        tile.count,
+    )
+
+
 @functools.cache
 def compiled(weighting):
     """The operations of a weighting, each compiled once for all laws."""
     methods = ("lift", "merge", "read", "replace", "weights", "attend", "merge_change")
-    operations = {name: jax.jit(getattr(weighting, name)) for name in methods}
-
-    def lift_change(summary, index, score, change, visible, values, value_change):
-        moved = MovedKeys(
-            index=index,
-            score=score,
-            score_change=change,
-            visible=visible,
-            spread=spread_of(weighting, values),
-            carry=lambda w: jnp.einsum("hik,hikv->hiv", w, value_change),
+    operations = {
+        name: jax.jit(getattr(weighting, name)) for name in (*methods, "read_change")
+    }
+    operations["lift_change"] = jax.jit(
+        lambda summary, *given: weighting.lift_change(
+            summary, moved_keys(weighting, *given)
         )
-        return weighting.lift_change(summary, moved)
-
-    operations["lift_change"] = jax.jit(lift_change)
-    operations["read_change"] = jax.jit(weighting.read_change)
+    )
     return operations
 
 
-def lift(weighting, rows, keys=None):
-    keys = np.arange(KEYS) if keys is None else keys
-    return compiled(weighting)["lift"](
+def tile_of(rows, keys=slice(None)):
+    return Tile(
         rows.scores[..., keys], rows.values[:, keys], INDEX[keys], rows.visible[:, keys]
     )
+
+
+def lift(weighting, rows, keys=slice(None)):
+    return compiled(weighting)["lift"](tile_of(rows, keys))
 
 
 def replace(weighting, rows, replacement, summary=None):
@@ -83,14 +93,11 @@ def perturb(weighting, rows, moved, tiles=None, summary=None):
     parts = [
         operations["lift_change"](
             summary,
-            INDEX[keys],
-            rows.scores[..., keys],
+            tile_of(rows, keys),
             moved.score[..., keys],
-            rows.visible[:, keys],
-            rows.values[:, keys],
             moved.value[:, :, keys],
         )
-        for keys in ([np.arange(KEYS)] if tiles is None else tiles)
+        for keys in ([slice(None)] if tiles is None else tiles)
     ]
     whole = functools.reduce(operations["merge_change"], parts)
     return np.asarray(operations["read_change"](whole))
@@ -128,7 +135,7 @@ def read_is_the_weighted_mean(weighting):
         weights = np.asarray(compiled(weighting)["weights"](rows.scores, rows.visible))
         assert_close(weights @ rows.values, expected, label=label)
         assert (weights[:, ~rows.visible] == 0).all(), label
-        at_once = compiled(weighting)["attend"](rows.scores, rows.values, rows.visible)
+        at_once = compiled(weighting)["attend"](tile_of(rows))
         assert_close(at_once, expected, label=label)
         empty = ~rows.visible.any(axis=1)
         for found in (read, at_once):
@@ -211,16 +218,9 @@ def classes_weigh_as_their_members(weighting):
 
     @jax.jit
     def run(scores, values, visible, score_change, value_change):
-        summary = weighting.lift(scores, values, index, visible, count)
-        moved = MovedKeys(
-            index,
-            scores,
-            score_change,
-            visible,
-            spread_of(weighting, values),
-            lambda w: jnp.einsum("hik,hikv->hiv", w, value_change),
-            count,
-        )
+        tile = Tile(scores, values, index, visible, count)
+        summary = weighting.lift(tile)
+        moved = moved_keys(weighting, tile, score_change, value_change)
         return weighting.read(summary), weighting.perturb(summary, moved)
 
     for case in ("random", "masked", "ties", "masked ties", "dominant by 36"):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_models.weighting import WEIGHTINGS, Column
+from jax_models.weighting import WEIGHTINGS, Column, Tile
 from tests.jax_models.weighting import laws
 from tests.jax_models.weighting.rows import (
     HEADS,
@@ -91,7 +91,7 @@ def replaced_report(weighting, by):
         jnp.ones((ROWS - 1, 1), bool),
     )
     arrays = BASE.scores[:, 1:], BASE.values, laws.INDEX, BASE.visible[1:]
-    summary = weighting.lift(*map(jnp.asarray, arrays))
+    summary = weighting.lift(Tile(*map(jnp.asarray, arrays)))
     return weighting.ties_replaced(summary, column, jnp.arange(1, ROWS))
 
 
@@ -121,11 +121,8 @@ def test_a_member_on_the_edge_leaves_when_all_keys_may_move(weighting):
     operations, score = laws.compiled(weighting), moved_alone(A, -1.125)
     change = operations["lift_change"](
         laws.lift(weighting, BASE),
-        laws.INDEX,
-        RECOMPUTED.scores,
+        laws.tile_of(RECOMPUTED),
         score,
-        BASE.visible,
-        BASE.values,
         np.zeros((HEADS, ROWS, KEYS, WIDTH)),
     )
     found = np.asarray(operations["read_change"](change)).swapaxes(0, 1)

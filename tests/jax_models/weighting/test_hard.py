@@ -11,13 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_models.weighting import (
-    WEIGHTINGS,
-    Column,
-    MovedKeys,
-    contract,
-    spread_of,
-)
+from jax_models.weighting import WEIGHTINGS, Column, Tile
+from tests.jax_models.weighting.laws import moved_keys
 
 WIDTH = 0.25
 HARD = [name for name, kind in WEIGHTINGS.items() if kind.hard]
@@ -34,18 +29,18 @@ def reports_of(weighting):
     """The reports of base, replaced and moved rows by their kind, of one program."""
     values = jnp.ones((1, 4, 1))
 
-    def same(w, origin=0):
-        return w.sum(axis=-1, keepdims=True)
-
     @jax.jit
     def run(scores, seen, change):
-        summary, value = weighting.lift(scores, values, INDEX, seen), values.mT
+        summary, value = weighting.lift(Tile(scores, values, INDEX, seen)), values.mT
         column = Column(INDEX, scores, change, value, value, seen)
         first, second = (
             weighting.lift_change(
                 summary,
-                MovedKeys(
-                    INDEX[k], scores[..., k], change[..., k], seen[:, k], same, same
+                moved_keys(
+                    weighting,
+                    Tile(scores[..., k], values[:, k], INDEX[k], seen[:, k]),
+                    change[..., k],
+                    values[:, k],
                 ),
             )
             for k in (slice(0, 2), slice(2, 4))
@@ -200,16 +195,10 @@ def both_ways(weighting: Any, scores, values, seen, moving, step, carried) -> An
     index = jnp.arange(KEYS, dtype=jnp.int32)
 
     def moved(keys):
-        return MovedKeys(
-            index[keys],
-            scores[..., keys],
-            step[..., keys],
-            seen[:, keys],
-            spread_of(weighting, values[:, keys]),
-            lambda w: contract(w, carried[:, keys]),
-        )
+        tile = Tile(scores[..., keys], values[:, keys], index[keys], seen[:, keys])
+        return moved_keys(weighting, tile, step[..., keys], carried[:, keys])
 
-    summary = weighting.lift(scores, values, index, seen)
+    summary = weighting.lift(Tile(scores, values, index, seen))
     whole = weighting.lift_change(summary, moved(index))
     change, decided = weighting.replace_set(summary, moved(moving))
     read = weighting.read_change
@@ -268,15 +257,9 @@ def test_a_score_computed_anew_beside_a_cell_is_left_to_a_second_look(name):
 
     @jax.jit
     def decided(score):
-        moved = MovedKeys(
-            index[1:2],
-            score[None, None, None],
-            jnp.asarray([[[-9.0]]]),
-            seen[:, 1:2],
-            spread_of(weighting, values[:, 1:2]),
-            lambda w: contract(w, values[:, 1:2]),
-        )
-        summary = weighting.lift(scores, values, index, seen)
+        tile = Tile(score[None, None, None], values[:, 1:2], index[1:2], seen[:, 1:2])
+        moved = moved_keys(weighting, tile, jnp.asarray([[[-9.0]]]), values[:, 1:2])
+        summary = weighting.lift(Tile(scores, values, index, seen))
         return weighting.replace_set(summary, moved)[1].all()
 
     assert not decided(5.50001)

@@ -12,6 +12,7 @@ from jax_models.weighting import (
     AverageHardmax,
     LeftmostHardmax,
     Softmax,
+    Tile,
     make_weighting,
 )
 from tests.jax_models.weighting import laws
@@ -41,8 +42,7 @@ def test_a_common_offset_of_scores_takes_no_digits():
     found = []
     for offset in (0.0, 2.0**35):
         rows = draw(0, scores + offset)
-        tile = rows.scores, jnp.asarray(rows.values), laws.INDEX, rows.visible
-        summary = jax.jit(softmax.lift_all)(*tile)
+        summary = jax.jit(softmax.lift_all)(laws.tile_of(rows))
         replaced = Replacement(steps / 4, values[:, 0])
         found.append(
             (
@@ -69,7 +69,7 @@ def weighting(request):
 def run(weighting, scores):
     """Weights, and the least score of a key that could move the row."""
     scores, values = scores[None, None], jnp.eye(3)[None]
-    summary = weighting.lift(scores, values, jnp.arange(3), SEEN)
+    summary = weighting.lift(Tile(scores, values, jnp.arange(3), SEEN))
     least = weighting.least_touching(summary, jnp.zeros((1, 1, 2)))
     return weighting.weights(scores, SEEN)[0, 0], least[0, 0]
 
@@ -117,8 +117,8 @@ class CountOffByOne(AverageHardmax):
 class CountsForgotten(AverageHardmax):
     """A class weighs as one key."""
 
-    def lift(self, scores, values, index, visible, count=None):
-        return super().lift(scores, values, index, visible)
+    def lift(self, tile):
+        return super().lift(tile._replace(count=None))
 
 
 class FirstTileOnly(Softmax):

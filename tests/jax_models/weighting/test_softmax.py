@@ -8,13 +8,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from jax_models.weighting import (
-    Column,
-    MovedKeys,
-    Softmax,
-    contract,
-    spread_of,
-)
+from jax_models.weighting import Column, Softmax, Tile
+from tests.jax_models.weighting.laws import moved_keys
 
 # Two rows, of different top columns, where most columns have the top one's value.
 LOG2 = np.log(2.0)
@@ -45,6 +40,13 @@ def truth():
         return np.asarray([[float(x) for x in row] for row in rows])
 
 
+KEYS = slice(0, 2), slice(2, 5)
+
+
+def tile(scores, values, k):
+    return Tile(scores[..., k], values[:, k], INDEX[k], SEEN[:, k])
+
+
 @functools.cache
 def summary_of(settled):
     return make_summary(SCORES, VALUES, settled=settled)
@@ -53,16 +55,10 @@ def summary_of(settled):
 @functools.partial(jax.jit, static_argnames="settled")
 def make_summary(scores, values, *, settled):
     """The summary of both rows, merged of two tiles."""
-    softmax, keys = Softmax(), [slice(0, 2), slice(2, 5)]
-
-    def tile(k):
-        return scores[..., k], values[:, k], INDEX[k], SEEN[:, k]
-
-    summary = softmax.merge(*[softmax.lift(*tile(k)) for k in keys])
+    softmax, tiles = Softmax(), [tile(scores, values, k) for k in KEYS]
+    summary = softmax.merge(*map(softmax.lift, tiles))
     if settled:
-        summary = softmax.settle(
-            summary, lambda lift: sum(lift(*tile(k)) for k in keys)
-        )
+        summary = softmax.settle(summary, lambda lift: sum(map(lift, tiles)))
     return summary
 
 
@@ -83,16 +79,11 @@ def replaced(summary):
 @jax.jit
 def moved(summary):
     softmax, parts = Softmax(), []
-    for k in (slice(0, 2), slice(2, 5)):
+    for k in KEYS:
         here = jnp.where(INDEX[k] == 3, 1.0, 0.0)
-        keys = MovedKeys(
-            index=INDEX[k],
-            score=jnp.asarray(SCORES[..., k]),
-            score_change=jnp.broadcast_to(GAIN * here, (1, 2, here.size)),
-            visible=SEEN[:, k],
-            spread=spread_of(softmax, jnp.asarray(VALUES[:, k])),
-            carry=lambda w, here=here: contract(w, here[None, :, None] * MOVED),
-        )
+        change = jnp.broadcast_to(GAIN * here, (1, 2, here.size))
+        some = tile(jnp.asarray(SCORES), jnp.asarray(VALUES), k)
+        keys = moved_keys(softmax, some, change, here[None, :, None] * MOVED)
         parts.append(softmax.lift_change(summary, keys))
     return softmax.read_change(softmax.merge_change(*parts))[0]
 
@@ -113,10 +104,10 @@ def test_it_is_lost_where_the_rest_is_not_settled():
 @jax.jit
 def summarise(scores, values, seen):
     """The summary of one tile, that settled by a second pass, and that by one pass."""
-    softmax, tile = Softmax(), (scores, values, INDEX[: scores.shape[-1]], seen)
-    summary = softmax.lift(*tile)
-    settled = softmax.settle(summary, lambda lift: lift(*tile))
-    return summary, settled, softmax.lift_all(*tile)
+    softmax, tile = Softmax(), Tile(scores, values, INDEX[: scores.shape[-1]], seen)
+    summary = softmax.lift(tile)
+    settled = softmax.settle(summary, lambda lift: lift(tile))
+    return summary, settled, softmax.lift_all(tile)
 
 
 def test_the_mean_of_one_value_is_that_value():
@@ -141,10 +132,12 @@ def test_the_slope_in_each_score_is_weight_times_deviation(tile):
     def slope(scores):
         tiles = [
             weighting.lift(
-                scores[None, None, at : at + tile],
-                jnp.asarray(values[None, at : at + tile]),
-                jnp.arange(at, at + tile, dtype=jnp.int32),
-                jnp.ones((1, tile), bool),
+                Tile(
+                    scores[None, None, at : at + tile],
+                    jnp.asarray(values[None, at : at + tile]),
+                    jnp.arange(at, at + tile, dtype=jnp.int32),
+                    jnp.ones((1, tile), bool),
+                )
             )
             for at in range(0, 4, tile)
         ]

@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from jax_models.weighting import MovedKeys, Softmax, contract, spread_of
+from jax_models.weighting import Softmax, Tile
+from tests.jax_models.weighting.laws import moved_keys
 
 
 def conditions(visible):
@@ -12,16 +13,9 @@ def conditions(visible):
 
     def run(scores, values):
         seen = jnp.ones((16, 16), bool) if visible is None else visible(index)
-        summary = softmax.lift(scores, values, index, seen)
-        moved = MovedKeys(
-            index=index,
-            score=scores,
-            score_change=0.1 * scores,
-            visible=seen,
-            spread=spread_of(softmax, values),
-            carry=lambda w: contract(w, values),
-        )
-        return softmax.read_change(softmax.lift_change(summary, moved))
+        tile = Tile(scores, values, index, seen)
+        moved = moved_keys(softmax, tile, 0.1 * scores, values)
+        return softmax.read_change(softmax.lift_change(softmax.lift(tile), moved))
 
     shapes = (jax.ShapeDtypeStruct(x, jnp.float32) for x in ((2, 16, 16), (2, 16, 4)))
     return jax.jit(run).lower(*shapes).compile().as_text().count("conditional(")

@@ -13,7 +13,7 @@ from bounds.influence.screening.moved_row import (
 )
 from bounds.influence.screening.replaced_column import Inputs, MovedColumns
 from jax_models.model.attending import KeyStore, summarise
-from jax_models.weighting.softmax import Softmax
+from jax_models.weighting import Softmax, Tile
 from tests.architecture import small_model
 
 COLUMNS, WIDTH, ROWS, STORES, OWN = 4, 2, 1500, 16, 1
@@ -79,7 +79,8 @@ def _bounds(attention, keys, values, query, step, known, unknown, turned, furthe
         jnp.ones((ROWS, COLUMNS), bool),
     )
     scores = jnp.einsum("re,me->rm", query, keys)[None]
-    summary = attention.weighting.lift(scores, values[None], index, everything)
+    tile = Tile(scores, values[None], index, everything)
+    summary = attention.weighting.lift(tile)
     weights = attention.weighting.weights(scores, everything)
     mean_key = jnp.einsum("hrm,me->hre", weights, keys)
     position = jnp.full(ROWS, OWN, jnp.int32)

@@ -13,7 +13,7 @@ import jax_models as jm
 from bounds.restriction.checking.enclosure import UNIT, Enclosure
 from bounds.restriction.checking.layer import HeadScores, enclose_scores, score_scale
 from jax_models.model import attending
-from jax_models.weighting.hard import to_cells
+from jax_models.weighting import LeftmostHardmax
 from tests.architecture import small_model
 
 
@@ -45,7 +45,7 @@ def test_cells_of_the_machine_and_of_the_format_are_enclosed(resolution):
     keys = generator.normal(size=400) * np.logspace(-3, 8, 400)
     keys[::2] = np.rint(keys[::2] / resolution) * resolution + resolution / 2
     low, high = head(np.ones(1), keys, resolution, False).cells(slice(0, 1))
-    machine = jax.jit(lambda s: to_cells(s, resolution))(jnp.asarray(keys))
+    machine = jax.jit(LeftmostHardmax(resolution).cells)(jnp.asarray(keys))
     width = Fraction(resolution)
     exact = [round(Fraction(one) / width) for one in keys]
     for cells in (np.asarray(machine), np.array([float(cell) for cell in exact])):
