@@ -17,7 +17,7 @@ from bounds.cli.shared.groups import Lengths, Model, Read, Stored, Weighted
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.curves.inputs import check_changeable
-from bounds.lemma5.constants import closed_forms, evaluate_closed_forms, read_constants
+from bounds.lemma5.constants import closed_forms
 from bounds.lemma5.constants.report import constants_report
 from jax_models.run.evaluate import require_readout
 
@@ -36,13 +36,10 @@ def plan(options: ConstantsOptions) -> Work:
         require_readout(model)
     check_changeable(lengths[0])
     named = name_model(options, model)
-    asked = {"query": options.query, "target": options.target}
+    asked: Any = {"query": options.query, "target": options.target}
 
     def compute(n: int) -> dict[str, Any]:
-        known = read_constants(model, n)
-        layers = range(1, len(model.layers) + 1)
-        forms = (evaluate_closed_forms(known, layer=k, **asked) for k in layers)
-        return closed_forms.record_rows(list(map(closed_forms.constants_row, forms)))
+        return closed_forms.record_rows(closed_forms.constants_rows(model, n, **asked))
 
     def export(found: list[dict[str, Any]]) -> Exports:
         rows = [row for payload in found for row in closed_forms.read_rows(payload)]

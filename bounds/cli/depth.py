@@ -12,8 +12,6 @@ What a language's routes came to is kept in --out, and found there by the same c
     --num_layers=2 --num_heads=1 --free=1/4 --out=results/free
 """
 
-from collections.abc import Callable, Iterable
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -25,28 +23,12 @@ from bounds.restriction.closed_form import Tower, computable_length
 from bounds.restriction.closed_form.report import describe_routes, record_routes
 from bounds.restriction.closed_form.routes import (
     MOST_LAYERS,
-    Route,
     dyck_routes,
     parity_routes,
+    read_share,
 )
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows
-from jax_models.arguments import ascii_number
-
-# The arithmetic of routes H and A has 60 digits.
-_CLOSEST = Fraction(1, 10**30)
-
-
-def _read_share(text: str) -> Fraction:
-    try:
-        share = Fraction(ascii_number(text))
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(f"{text!r} is not a number") from None
-    if not 0 < share < 1:
-        raise ValueError(f"{text} is not between 0 and 1")
-    if min(share, 1 - share) < _CLOSEST:
-        raise ValueError(f"{text} is within 1e-30 of 0 or of 1")
-    return share
 
 
 class DepthOptions(Stored):
@@ -54,18 +36,13 @@ class DepthOptions(Stored):
 
     DRAWS = lambda _: False
 
-    num_layers: int = option(
-        2,
-        "Layers L.",
-        least=1,
-        most=MOST_LAYERS,
-    )
+    num_layers: int = option(2, "Layers L.", least=1, most=MOST_LAYERS)
     num_heads: int = option(2, "Heads H in each layer.", least=1)
     free: str = option(
         "1/2",
         "Share C of the bits that the paper's proof and the alteration keep free, "
         "between 0 and 1: a decimal or a fraction.",
-        check=_read_share,
+        check=read_share,
     )
     read_out: bool = option(
         False, "Read the output at a further position without a symbol of its own."
@@ -74,36 +51,37 @@ class DepthOptions(Stored):
 
 def plan(options: DepthOptions) -> Work:
     """Work that evaluates each language's routes (proofs) and reports least thresholds."""
-    layers, heads = options.num_layers, options.num_heads
-    free, read_out = Fraction(options.free), options.read_out
+    shape = {"num_layers": options.num_layers, "num_heads": options.num_heads}
+    free, read_out = read_share(options.free), options.read_out
     # Routes, and what each depends on; those of DYCK hold with a read-out position and
     # without.
-    asked: dict[str, tuple[Callable[[], Iterable[Route]], dict[str, Any]]] = {
+    asked: dict[str, tuple[Any, dict[str, Any]]] = {
         "parity": (
-            lambda: parity_routes(layers, heads, free, read_out=read_out),
+            partial(parity_routes, **shape, free=free, read_out=read_out),
             {"free": str(free), "read_out": read_out},
         ),
-        "dyck": (lambda: dyck_routes(layers, heads), {}),
+        "dyck": (partial(dyck_routes, **shape), {}),
     }
 
     def compute(name: str) -> dict[str, Any]:
+        find, _ = asked[name]
         routes = []
-        for route in asked[name][0]():
+        for route in find():
             routes.append(route)
             # Thousands of layers take minutes: say where the work is.
             tell(f"{name}, {route.name}")
         return record_routes(routes)
 
-    cells = []
-    for name, (_, own) in asked.items():
-        key = {**options.key("num_layers", "num_heads"), "language": name, **own}
-        cells.append(Cell(key, name, partial(compute, name)))
+    cells = [
+        Cell({**options.key(*shape), "language": x, **own}, x, partial(compute, x))
+        for x, (_, own) in asked.items()
+    ]
 
     def finish(store: ResultStore) -> Exports:
         found = dict(zip(asked, found_rows(store, cells), strict=True))
-        possible = computable_length(layers, heads, read_out=read_out)
+        possible = computable_length(**shape, read_out=read_out)
         record, lines = describe_routes(Tower.of(possible), found)
-        shape = {"num_layers": layers, "num_heads": heads}
+        layers, heads = shape.values()
         first = f"L = {layers}, H = {heads}, unique-hard attention."
         return Exports(shape | record, "\n".join([first, *lines, ""]))
 

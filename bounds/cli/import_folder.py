@@ -7,15 +7,17 @@ Families and heads: docs/checkpoints.md. The file is `model.safetensors` in --ou
     --folder=checkpoint --dtype=float64 --check=rows.safetensors --out=results/checked
 """
 
-import re
-from collections import Counter
 from typing import Any
 
 from bounds.cli.shared.groups import Head, Output, Platform
 from bounds.cli.shared.options import option
 from bounds.cli.shared.runner import Work, model_exports
 from jax_models.errors import InputError
-from jax_models.format.pretrained.load import compare_outputs, read_folder
+from jax_models.format.pretrained.load import (
+    compare_outputs,
+    describe_skipped,
+    read_folder,
+)
 
 
 class ImportOptions(Head, Platform, Output):
@@ -52,13 +54,8 @@ def plan(options: ImportOptions) -> Work:
         tokenizer=options.tokenizer,
     )
     about: dict[str, Any] = {"skipped": skipped}
-    report = ""
-    if skipped:
-        kinds = Counter(re.sub(r"\d+", "#", name) for name in skipped)
-        named = (x if n == 1 else f"{x} ({n} of them)" for x, n in kinds.items())
-        report = f"Skipped, as nothing of this model reads them: {', '.join(named)}\n"
-    report += f"L = {len(model.layers)}, d = {model.width}, V = {model.vocab_size}, "
-    report += str(model.dtype)
+    report = f"{describe_skipped(skipped)}L = {len(model.layers)}, d = {model.width}, "
+    report += f"V = {model.vocab_size}, {model.dtype}"
     if options.check is not None:
         apart = compare_outputs(model, options.check)
         about["largest_difference"] = apart

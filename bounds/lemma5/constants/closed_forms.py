@@ -358,6 +358,17 @@ def constants_row(forms: ClosedForms) -> dict[str, Any]:
     return {**row, "hypotheses": [*forms.hypotheses, *_nulls(row)]}
 
 
+def constants_rows(
+    model: Transformer, length: int, query: int | None, target: PlainTarget
+) -> list[dict[str, Any]]:
+    """Rows of a model's constants at a length, one for each layer."""
+    known, layers = read_constants(model, length), range(1, len(model.layers) + 1)
+    asked: Any = {"query": query, "target": target}
+    return [
+        constants_row(evaluate_closed_forms(known, layer=k, **asked)) for k in layers
+    ]
+
+
 def _nulls(row: dict[str, Any]) -> list[str]:
     """Sentences that name the entries which JSON writes as null, by their meaning."""
     meanings = {

@@ -8,7 +8,8 @@ norm.
 import os
 import re
 import warnings
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,14 @@ def read_folder(
     skipped = {x for x in source.left if _is_skipped(x, family, prefix, asked)}
     model = finish(parts, source.stored(source.left - skipped))
     return model, source.stored(skipped)
+
+
+def describe_skipped(names: Sequence[str]) -> str:
+    """Line on tensors that were skipped, of alike ones their number; "" for none."""
+    kinds = Counter(re.sub(r"\d+", "#", name) for name in names)
+    some = (x if n == 1 else f"{x} ({n} of them)" for x, n in kinds.items())
+    words = f"Skipped, as nothing of this model reads them: {', '.join(some)}\n"
+    return words if names else ""
 
 
 def finish(parts: Parts, left: Iterable[str]) -> Transformer:
