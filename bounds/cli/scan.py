@@ -11,19 +11,15 @@ continues where it stopped.
 
 import dataclasses
 import functools
-import inspect
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
-from bounds import recipes
 from bounds.cli.in_parts import Asked, Joined, Planned, read_asked, work_in_parts
 from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
-from bounds.cli.shared.input_source import record_names
 from bounds.cli.shared.options import again, expect_name, option
 from bounds.cli.shared.runner import Exports, Work
 from bounds.curves.measurement import Subject
@@ -32,42 +28,30 @@ from bounds.figures.inputs import scan_figure
 from bounds.influence.build import Edit, TableOptions
 from bounds.influence.choice import TABLE_METHOD_NAMES
 from bounds.influence.report import (
-    MASKS,
     quantity_of,
     scan_finding,
     scan_record,
-    top_line,
     written_axes,
 )
 from bounds.influence.table.layout import Layout
-from bounds.influence.table.lines import Named, largest_lines, write_lines
+from bounds.influence.table.lines import Named, line_files
 from bounds.influence.table.view import SHAPES, check_shape
 from bounds.influence.table.words import WORDS, parse_reduce, parse_rows
 from bounds.influence.targets.table import number_symbol, target_key
 from bounds.numbers.kind import RTOL_EXACT
-from bounds.recipes.question import Recipe
-from bounds.store.output import FORMATS, write_bytes, write_csv
-from jax_models.arguments import show
+from bounds.recipes.table import (
+    OF_CHANGES,
+    OF_LOGARITHMS,
+    ONE_PASS,
+    RECIPES,
+    plan_recipe,
+)
+from bounds.store.output import FORMATS, write_bytes
 from jax_models.errors import errors_of
+from jax_models.format.input_files import fasta_names
 
 # The one format that not all commands draw.
 PAGE = "html"
-RECIPES = (
-    *("masked_marginals", "wild_type_marginals", "dependency_map"),
-    *("categorical_jacobian", "mutagenesis"),
-)
-OF_LOGARITHMS = RECIPES[:3]
-ONE_PASS = ("wild_type_marginals",)
-# Flags that recipes set; a categorical Jacobian has no fixed reduction.
-SET_BY_RECIPE = ("rows target target_symbols diagonal edit candidates reduce").split()
-SET_BY = dict.fromkeys(RECIPES, SET_BY_RECIPE) | {
-    "categorical_jacobian": SET_BY_RECIPE[:-1],
-    "mutagenesis": ["edit"],
-}
-# Options of changes, of which a recipe of one pass has none.
-OF_CHANGES = (
-    *("method", "precision", "rounding", "ties", "memory_limit", "num_devices"),
-)
 
 
 class ScanOptions(OneInput, Ties, Incremental, Figure):
@@ -171,7 +155,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
     def refuse_unused(self) -> None:
         """Also refuses options that the edit or the recipe sets, or that do not affect it."""
         recipe = self.recipe or ""
-        refused = [(SET_BY.get(recipe, ()), "--recipe={1} sets --{0}; leave it out")]
+        refused = [(RECIPES.get(recipe, ()), "--recipe={1} sets --{0}; leave it out")]
         if recipe in ONE_PASS:
             why = (
                 "--recipe={1} is one pass of the input, on which --{0} has no effect; "
@@ -191,10 +175,6 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
         super().refuse_unused()
 
 
-# Lines of scan.csv beyond which it is not written.
-MAX_ROWS = 10**6
-
-
 def plan(options: ScanOptions) -> Work:
     """Work that computes the changes by all substitutions, in parts of positions."""
     if PAGE in options.figure_format:
@@ -210,15 +190,8 @@ def plan(options: ScanOptions) -> Work:
 
 def _ask_all(options: ScanOptions, mesh: Mesh | None) -> Iterator[Planned]:
     """Yields the request of each record of a FASTA file, or of the one input."""
-    names = [] if "input" in options.given else record_names(options)
-    places: dict[str, int] = {}  # records of one name could not be told apart
-    for at, name in enumerate(names):
-        if (before := places.setdefault(name, at)) < at:
-            raise jm.InputError(
-                f"{options.fasta}: records {before} and {at} are both named "
-                f"{show(name)}, and share a table; give them different first words, or "
-                "scan one by --input"
-            )
+    whole = options.fasta is not None and "input" not in options.given
+    names = fasta_names(str(options.fasta)) if whole else []
     several = enumerate(names) if len(names) > 1 else ((options.input, None),)
     first: Subject | None = None
     for at, name in several:
@@ -240,10 +213,10 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
         options = dataclasses.replace(options, **how)
     asked = read_asked(options, first)
     if options.positions is not None:
-        length = len(asked.tokens)
-        if beyond := [x for x in options.positions if x >= length]:
+        last = len(asked.tokens) - 1
+        if beyond := [x for x in options.positions if x > last]:
             raise jm.InputError(
-                f"--positions lists {beyond[0]}; the input has positions 0 to {length - 1}"
+                f"--positions lists {beyond[0]}; the input has positions 0 to {last}"
             )
         asked = dataclasses.replace(asked, positions=list(options.positions))
     if "first_residue" in options.given and asked.words.residues(1) is None:
@@ -270,20 +243,11 @@ def _by_recipe(options: ScanOptions, asked: Asked) -> Asked:
     given = {name: getattr(options, name) for name in own}
     if options.reduce is not None:
         given["reduce"] = parse_reduce(options.reduce)
-    if named == "masked_marginals":
-        masks = [x for x in MASKS if words is not None and x in words.names]
-        if words is not None and masks:
-            given["mask"] = words.symbol(masks[-1])
-        elif subject.model.token_dropout is None:
-            raise jm.InputError(
-                f"--recipe={named}: no mask is known; name with --tokenizer a vocabulary "
-                f"that has {' or '.join(MASKS)}"
-            )
     if asked.symbols is not None:
         given["symbols"] = asked.symbols.ravel().tolist()
-    plan = inspect.unwrap(getattr(recipes, named))
-    at = asked.positions
-    recipe: Recipe = plan(subject.model, asked.tokens, positions=at, **given)
+    if asked.positions is not None:
+        given["positions"] = asked.positions
+    recipe = plan_recipe(named, subject.model, asked.tokens, words, **given)
     question = dataclasses.replace(subject.question, target=recipe.target)
     return dataclasses.replace(
         asked,
@@ -323,23 +287,7 @@ def _export(options: ScanOptions, found: Sequence[Joined]) -> Exports:
     label = asked.recipe and asked.recipe.label
     quantity = quantity_of(scan, asked.table.reduce, label)
     tables = [_named(one, options.first_residue) for one in found]
-    files: dict[str, Callable[[Path], object]] = {}
-    report: list[str] = []
-    cells = sum(int((~np.isnan(one.result.values)).sum()) for one in found)
-    if cells <= MAX_ROWS:
-        files["scan.csv"] = functools.partial(write_lines, scans=tables)
-    else:
-        where = "scan.npz has all of them"
-        if len(found) > 1:
-            where = "--input=K writes scan.npz of one record, which has all of its own"
-        report.append(
-            f"scan.csv would have {cells} lines, more than {MAX_ROWS}, and is not "
-            f"written; {where}"
-        )
-    if options.top:
-        columns, lines = tables[0].columns(), largest_lines(tables, options.top)
-        files["top.csv"] = functools.partial(write_csv, columns=columns, rows=lines)
-        report += map(top_line, lines)
+    files, report = line_files(tables, options.top)
     ambiguous = sum(one.ambiguous for one in found)
     figure = None
     if len(found) > 1:

@@ -14,13 +14,7 @@ from bounds.influence.rounding import runs_of
 from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.screening.ladder import Screened
 from bounds.influence.table.layout import Layout
-from bounds.influence.table.lines import (
-    MUTATION,
-    RESIDUE,
-    ROW_RESIDUE,
-    SYMBOL_NAMES,
-    Residues,
-)
+from bounds.influence.table.lines import SYMBOL_NAMES, Residues
 from bounds.influence.table.reductions import Reduce
 from bounds.influence.targets.table import as_value
 from bounds.numbers.kind import kind_of_ends
@@ -242,22 +236,6 @@ def scan_finding(
         f"n = {record['n']}: {made}, {shape}; the largest is {largest}, {scan.kind} by "
         f"{scan.method}, {where}{said_of(scan.measured_error)}."
     )
-
-
-def top_line(line: Mapping[str, Any]) -> str:
-    """Line on one of the largest cells: its value, then its place."""
-    where = line.get(MUTATION)
-    if where is None:
-        where = line.get(RESIDUE) or f"position {line['position']}"
-        if line["symbol"] is not None:
-            where += f", symbol {line.get('symbol_name', line['symbol'])}"
-    if line["record"] is not None:
-        where = f"{line['record']}: {where}"
-    if line["row"] not in (None, line["position"]):
-        where += f", row {line.get(ROW_RESIDUE) or line['row']}"
-    if line["target"] is not None:
-        where += f", entry {line.get('target_name', line['target'])}"
-    return f"{line['value']:+.6g} {where}"
 
 
 def quantity_of(scan: Scan, reduce: Reduce, label: str | None) -> str:

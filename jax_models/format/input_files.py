@@ -38,6 +38,19 @@ def read_fasta(path: str) -> list[tuple[str, str]]:
     return [(name, "".join(lines)) for name, lines in found]
 
 
+def fasta_names(path: str) -> list[str]:
+    """Names of the records of a FASTA file, or their numbers; refuses one that is twice."""
+    names = [name or str(at) for at, (name, _) in enumerate(read_fasta(path))]
+    first: dict[str, int] = {}
+    for at, name in enumerate(names):
+        if (before := first.setdefault(name, at)) < at:
+            raise InputError(
+                f"{path}: records {before} and {at} are both named {show(name)}, and "
+                "share a table; give them different first words, or take one by --input"
+            )
+    return names
+
+
 def read_smiles(path: str) -> list[tuple[str, str]]:
     """Molecules of a SMILES file: pairs of a name, "" where there is none, and SMILES."""
     lines = read_whole("smiles", path).splitlines()

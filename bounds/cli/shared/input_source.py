@@ -9,7 +9,7 @@ from bounds.curves import inputs
 from jax_models import languages
 from jax_models.arguments import expect_file
 from jax_models.constructions import PRESET_LANGUAGES
-from jax_models.format.input_files import read_fasta, read_tokens
+from jax_models.format.input_files import read_tokens
 
 # Flags of inputs of letters, of which none may be unknown.
 LETTERS = (*RECORDS, "sequence")
@@ -32,14 +32,6 @@ def open_tokenizer(options: Inputs) -> jm.Tokenizer | None:
             "or its folder or file as --tokenizer"
         )
     return None
-
-
-def record_names(options: Texts) -> list[str]:
-    """Names of the records of `--fasta`, or their numbers; [] without the flag."""
-    if options.fasta is None:
-        return []
-    found = read_fasta(options.fasta)
-    return [name or str(at) for at, (name, _) in enumerate(found)]
 
 
 # Symbols of a random model for random inputs, where no flag gives their number.

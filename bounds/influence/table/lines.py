@@ -8,7 +8,8 @@ import functools
 import heapq
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,8 @@ _PLACE, _VALUE = ("position", "symbol", "row"), ("value", "lower", "upper")
 # Added at the end where symbols have names.
 SYMBOL_NAMES = ("wild_type", "symbol_name")
 TARGET_NAME = "target_name"
+# Lines of scan.csv beyond which it is not written.
+MAX_LINES = 10**6
 # Added where there are residues: the substitution or, without one, the residue; the row.
 MUTATION, RESIDUE, ROW_RESIDUE = "mutation", "residue", "row_residue"
 
@@ -194,6 +197,30 @@ def write_lines(path: str | os.PathLike[str], scans: Sequence[Named]) -> None:
     write_csv(path, scans[0].columns(), lines)
 
 
+def line_files(
+    scans: Sequence[Named], top: int
+) -> tuple[dict[str, Callable[[Path], object]], list[str]]:
+    """Writers of scan.csv and, of the `top` largest cells, top.csv; lines of a report."""
+    files: dict[str, Callable[[Path], object]] = {}
+    count = sum(int((~np.isnan(one.scan.values)).sum()) for one in scans)
+    report = []
+    if count <= MAX_LINES:
+        files["scan.csv"] = functools.partial(write_lines, scans=scans)
+    else:
+        where = "scan.npz has all of them"
+        if len(scans) > 1:
+            where = "--input=K writes scan.npz of one record, which has all of its own"
+        report.append(
+            f"scan.csv would have {count} lines, more than {MAX_LINES}, and is not "
+            f"written; {where}"
+        )
+    if top:
+        columns, largest = scans[0].columns(), largest_lines(scans, top)
+        files["top.csv"] = functools.partial(write_csv, columns=columns, rows=largest)
+        report += map(top_line, largest)
+    return files, report
+
+
 def largest_lines(scans: Sequence[Named], count: int) -> list[dict[str, Any]]:
     """Lines of the `count` cells of largest absolute value over all scans, in order."""
     found = []
@@ -206,3 +233,19 @@ def largest_lines(scans: Sequence[Named], count: int) -> list[dict[str, Any]]:
     return [
         scans[number].line(cell) for _, number, _, cell in heapq.nsmallest(count, found)
     ]
+
+
+def top_line(line: Mapping[str, Any]) -> str:
+    """Line on one of the largest cells: its value, then its place."""
+    where = line.get(MUTATION)
+    if where is None:
+        where = line.get(RESIDUE) or f"position {line['position']}"
+        if line["symbol"] is not None:
+            where += f", symbol {line.get('symbol_name', line['symbol'])}"
+    if line["record"] is not None:
+        where = f"{line['record']}: {where}"
+    if line["row"] not in (None, line["position"]):
+        where += f", row {line.get(ROW_RESIDUE) or line['row']}"
+    if line["target"] is not None:
+        where += f", entry {line.get('target_name', line['target'])}"
+    return f"{line['value']:+.6g} {where}"

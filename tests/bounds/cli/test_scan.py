@@ -250,7 +250,7 @@ def test_a_page_is_written_beside_figures(ask, monkeypatch):
 
 def test_a_table_of_too_many_lines_is_not_written(ask, monkeypatch):
     assert ask().code == 0
-    monkeypatch.setattr("bounds.cli.scan.MAX_ROWS", 13)
+    monkeypatch.setattr("bounds.influence.table.lines.MAX_LINES", 13)
     ended = ask()
     assert (ended.code, ended.err) == (0, "")
     assert "scan.csv would have 14 lines, more than 13" in ended.out
