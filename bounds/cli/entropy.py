@@ -105,8 +105,8 @@ def plan(options: EntropyOptions) -> Work:
         compute = lambda n: measure_entropy(model, source, n, **how).as_row(source)
 
     def export(rows: list[dict[str, Any]]) -> Exports:
-        rows = [{name: row.get(name) for name in COLUMNS} for row in rows]
-        record = {"unit": "nats per symbol", "model_sha256": hashed, "rows": rows}
+        every = [{name: row.get(name) for name in COLUMNS} for row in rows]
+        record = {"unit": "nats per symbol", "model_sha256": hashed, "rows": every}
         reading = None if hashed is None else options.reading
         report = entropy_report(rows, options.language in OF_THEOREMS, reading)
         figure = partial(entropy_figure, Table(tuple(rows)), options.language)

@@ -102,7 +102,7 @@ def test_an_error_over_results_of_the_run_itself_is_no_damage(run, monkeypatch):
     def export(*_):
         raise KeyError("a mistake of the program")
 
-    monkeypatch.setattr("bounds.cli.entropy._export", export)
+    monkeypatch.setattr("bounds.cli.entropy.entropy_report", export)
     with pytest.raises(KeyError, match="a mistake"):
         run("entropy", *RUNS["entropy"], "--out=new")
 
