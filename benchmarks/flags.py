@@ -13,7 +13,8 @@ from typing import Any
 from absl import flags
 
 from bounds.cli.shared.groups import DTYPES, Platform
-from bounds.cli.shared.options import Declared, fields_of, read_lengths
+from bounds.cli.shared.options import Declared, fields_of
+from bounds.numbers.notation import parse_lengths
 from jax_models import WEIGHTINGS
 from jax_models.model.mask import MASKS
 
@@ -85,7 +86,7 @@ def define_lengths(
     values: flags.FlagValues, default: str
 ) -> flags.FlagHolder[tuple[int, ...]]:
     """Adds --lengths, an increasing list or start:stop:count."""
-    option = Declared(name="lengths", parser=read_lengths, kind=int)
+    option = Declared(name="lengths", parser=parse_lengths, kind=int)
     return _define_list(values, default, "lengths n", option)
 
 

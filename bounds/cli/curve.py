@@ -32,7 +32,6 @@ from bounds.cli.shared.subject import (
     load_model,
     model_sha256,
     read_subject,
-    read_trained_to,
 )
 from bounds.curves import measurement
 from bounds.curves.cells import CurveCells, curve_cells, lengths_beyond
@@ -40,6 +39,7 @@ from bounds.curves.columns import CURVE_BOUNDS, bound_columns
 from bounds.curves.curve import plot_curves, read_curve
 from bounds.curves.inputs import own_lengths
 from bounds.curves.report import curve_report, describe_curve
+from bounds.curves.trained import read_trained_to
 from bounds.numbers.notation import parse_temperature
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore

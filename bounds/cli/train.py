@@ -18,12 +18,12 @@ import jax
 
 from bounds.cli.shared.groups import Computed, Figure, Shape, Stored, Weighted
 from bounds.cli.shared.input_source import read_source
-from bounds.cli.shared.options import again, fields_of, option, read_lengths
+from bounds.cli.shared.options import again, fields_of, option
 from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.curves.measurement import reweighted
 from bounds.figures.curves import loss_figure
-from bounds.numbers.notation import column_table
+from bounds.numbers.notation import column_table, parse_lengths
 from bounds.store.file import lock
 from bounds.store.results import ResultStore
 from bounds.version import __version__
@@ -95,7 +95,7 @@ class TrainOptions(Shape, Weighted, Computed, Stored, Figure):
         None,
         "Lengths n at which the loss is measured at checkpoints: an increasing list, or "
         "start:stop:count; by default a quarter of --length to four times it.",
-        parser=read_lengths,
+        parser=parse_lengths,
     )
     num_inputs: int = option(
         256, "Sequences of each length that the loss is measured on.", least=2

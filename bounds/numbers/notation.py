@@ -1,11 +1,14 @@
-"""Text of temperatures and enclosures in flags, labels and tables, and tables of text."""
+"""Texts of lengths, temperatures and enclosures in flags, labels and tables of text."""
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
-from jax_models.arguments import ascii_number
+import numpy as np
+
+from jax_models.arguments import MAX_LENGTH, ascii_number
 from jax_models.run.device_memory import BYTE_UNITS
 
 MOST_DIGITS = 17  # enough for any float
@@ -46,6 +49,26 @@ def parse_bytes(text: str) -> int:
             f"{', '.join(filter(None, BYTE_UNITS))}, as in 512MiB"
         )
     return int(size)
+
+
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """Increasing lengths of `16,32,64` or log-spaced `start:stop:count`."""
+    is_range = ":" in text
+    try:
+        numbers = [_whole(part, text) for part in text.split(":" if is_range else ",")]
+        if is_range and len(numbers) != 3:
+            raise ValueError(f"{text!r} is no range of three numbers")
+        lengths = _log_spaced(*numbers) if is_range else numbers
+        for shorter, longer in itertools.pairwise(lengths):
+            if longer <= shorter:
+                raise ValueError(
+                    f"lengths must increase, but {longer} follows {shorter}"
+                )
+        return tuple(lengths)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; expected a comma-separated list, or start:stop:count (log-spaced)"
+        ) from None
 
 
 def temperature_label(temperature: dict[str, Any] | None) -> str:
@@ -104,6 +127,24 @@ def legend_label(label: str) -> str:
 def _short(number: float) -> str:
     """All digits of a number, without a trailing `.0`."""
     return repr(float(number)).removesuffix(".0")
+
+
+def _log_spaced(start: int, stop: int, count: int) -> list[int]:
+    if stop < start:
+        raise ValueError(f"the stop {stop} lies before the start {start}")
+    if count == 1 and start != stop:
+        raise ValueError("both ends are included, so a count of 1 needs start = stop")
+    return np.unique(np.rint(np.geomspace(start, stop, count)).astype(int)).tolist()
+
+
+def _whole(text: str, argument: str) -> int:
+    try:
+        number = int(ascii_number(text))
+    except ValueError:
+        raise ValueError(f"{text!r} in {argument!r} is not a whole number") from None
+    if not 1 <= number <= MAX_LENGTH:
+        raise ValueError(f"{number} is outside 1 … {MAX_LENGTH}")
+    return number
 
 
 def _positive(value: str, text: str) -> float:

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal
 
 from bounds import influence
 from bounds.cli.shared import options
-from bounds.cli.shared.options import Group, expect_name, option, read_lengths
+from bounds.cli.shared.options import Group, expect_name, option
 from bounds.influence.choice import METHOD_NAMES
 from bounds.influence.method import Rounding
 from bounds.influence.targets.table import GRAMMAR, check_grammar
-from bounds.numbers.notation import parse_bytes, parse_temperature
+from bounds.numbers.notation import parse_bytes, parse_lengths, parse_temperature
 from bounds.rounding.precision import PRECISIONS
 from bounds.store.output import FORMATS
 from jax_models.arguments import MAX_COUNT
@@ -340,7 +340,7 @@ class Lengths(Group):
         "16:4096:9",
         "Lengths n, in tokens: an increasing list, or start:stop:count (log-spaced, both "
         "ends in).",
-        parser=read_lengths,
+        parser=parse_lengths,
     )
 
 

@@ -24,32 +24,11 @@ from typing import (
     get_type_hints,
 )
 
-import numpy as np
 from absl import flags
 
 from bounds.version import __version__
-from jax_models.arguments import MAX_COUNT, MAX_LENGTH, ascii_number, show
+from jax_models.arguments import MAX_COUNT, ascii_number, show
 from jax_models.errors import InputError
-
-
-def read_lengths(text: str) -> tuple[int, ...]:
-    """Increasing lengths of `16,32,64` or log-spaced `start:stop:count`."""
-    is_range = ":" in text
-    try:
-        numbers = [_whole(part, text) for part in text.split(":" if is_range else ",")]
-        if is_range and len(numbers) != 3:
-            raise ValueError(f"{text!r} is no range of three numbers")
-        lengths = _log_spaced(*numbers) if is_range else numbers
-        for shorter, longer in itertools.pairwise(lengths):
-            if longer <= shorter:
-                raise ValueError(
-                    f"lengths must increase, but {longer} follows {shorter}"
-                )
-        return tuple(lengths)
-    except ValueError as error:
-        raise ValueError(
-            f"{error}; expected a comma-separated list, or start:stop:count (log-spaced)"
-        ) from None
 
 
 def expect_name(what: str) -> Callable[[str], None]:
@@ -60,24 +39,6 @@ def expect_name(what: str) -> Callable[[str], None]:
             raise ValueError(f"it is empty; expected {what}")
 
     return check
-
-
-def _log_spaced(start: int, stop: int, count: int) -> list[int]:
-    if stop < start:
-        raise ValueError(f"the stop {stop} lies before the start {start}")
-    if count == 1 and start != stop:
-        raise ValueError("both ends are included, so a count of 1 needs start = stop")
-    return np.unique(np.rint(np.geomspace(start, stop, count)).astype(int)).tolist()
-
-
-def _whole(text: str, argument: str) -> int:
-    try:
-        number = int(ascii_number(text))
-    except ValueError:
-        raise ValueError(f"{text!r} in {argument!r} is not a whole number") from None
-    if not 1 <= number <= MAX_LENGTH:
-        raise ValueError(f"{number} is outside 1 … {MAX_LENGTH}")
-    return number
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,11 +3,8 @@
 The question is the options of a measurement: query, target, method, ties and memory.
 """
 
-import contextlib
 import os
-import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -24,10 +21,8 @@ from bounds.influence.targets.log_probability_sum import InputSum
 from bounds.influence.targets.table import check_target, number_symbol, parse_target
 from bounds.numbers.notation import parse_bytes
 from bounds.store.output import file_sha256, sha256
-from jax_models.arguments import MAX_LENGTH, expect_integer
 from jax_models.constructions import build_preset
-from jax_models.errors import InputError, InputWarning
-from jax_models.format.pretrained.folder import read_json
+from jax_models.errors import InputError
 from jax_models.format.pretrained.tokenizer import restrict_to_tokenizer
 from jax_models.model.reweight import with_dtype
 from jax_models.model.transformer import encode_positions
@@ -105,26 +100,6 @@ def refuse_sampling(options: Model, *names: str) -> None:
                 f"--{name} is of sampled inputs, and none is sampled: all inputs of the "
                 "length count; leave it out"
             )
-
-
-def read_trained_to(model: str) -> int | None:
-    """Longest n that a model was trained on; None without a record of this model."""
-    path, said = Path(model), {}
-    record = (path if path.is_dir() else path.parent) / "train.json"
-    with contextlib.suppress(InputError):
-        said = read_json(record)
-    end, digest = said.get("trained_to"), said.get("model_sha256")
-    if end is None:
-        return None
-    if digest is not None and (path.is_dir() or digest != file_sha256(path)):
-        warnings.warn(
-            f"{str(record)!r} is of another model, so that no trained length is known; "
-            "name it as --trained_to",
-            InputWarning,
-            stacklevel=2,
-        )
-        return None
-    return expect_integer(f"trained_to of {str(record)!r}", end, 1, MAX_LENGTH)
 
 
 def read_one(options: OneInput, first: Subject | None = None) -> Subject:

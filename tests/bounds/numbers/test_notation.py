@@ -5,10 +5,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from bounds.batch.specification import typed
 from bounds.numbers.notation import (
     enclosure_label,
     legend_label,
     parse_bytes,
+    parse_lengths,
     parse_temperature,
     temperature_label,
 )
@@ -127,3 +129,54 @@ def test_an_amount_of_memory_reads_back():
 def test_what_is_no_amount_of_memory_is_refused(text):
     with pytest.raises(ValueError, match="no amount of memory; expected bytes, or"):
         parse_bytes(text)
+
+
+def test_a_list_is_taken_as_it_stands():
+    assert parse_lengths("16,20,100") == (16, 20, 100)
+    assert parse_lengths("1") == (1,)
+
+
+def test_the_default_range_is_the_powers_of_two():
+    assert parse_lengths("16:4096:9") == tuple(2**k for k in range(4, 13))
+
+
+@pytest.mark.parametrize("text", ["1:100000:50", "10:1000:7", "3:4:9", "5:5:1"])
+def test_a_range_has_both_ends_increases_and_is_even_in_the_logarithm(text):
+    start, stop, count = map(int, text.split(":"))
+    lengths = parse_lengths(text)
+    assert (lengths[0], lengths[-1]) == (start, stop)
+    assert all(np.diff(lengths) > 0)
+    assert len(lengths) <= count
+    exact = np.geomspace(start, stop, count)
+    assert all(np.abs(exact - n).min() <= 0.5 + 1e-9 for n in lengths)
+    assert all(np.abs(np.array(lengths) - x).min() <= 0.5 + 1e-9 for x in exact)
+
+
+def test_lengths_are_written_as_they_are_read():
+    lengths = parse_lengths("1:1000:10")
+    assert parse_lengths(typed(lengths, "lengths")) == lengths
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("0", "outside 1"),
+        ("-4", "outside 1"),
+        ("0:16:3", "outside 1"),
+        ("3000000000", "outside 1"),
+        ("16,8", "8 follows 16"),
+        ("16,16", "16 follows 16"),
+        ("16:8:3", "before the start"),
+        ("8:16:1", "count of 1"),
+        ("8:16:0", "outside 1"),
+        ("8:16", "start:stop:count"),
+        ("8:16:3:4", "start:stop:count"),
+        ("", "not a whole number"),
+        ("8,", "not a whole number"),
+        ("8.5", "not a whole number"),
+        ("ten", "not a whole number"),
+    ],
+)
+def test_other_lengths_are_refused_with_a_reason(text, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        parse_lengths(text)

@@ -121,7 +121,9 @@ def test_a_model_that_certificates_are_not_of_is_refused(case):
         check_certificate(jm.with_dtype(model, "float32"), certificate)
     # No row sees the padding, which the tables would count.
     padded = dataclasses.replace(model, padding=jm.Padding(2), substitutable=(0, 1))
-    with pytest.raises(jm.InputError, match="cannot follow the model: .* 2 is padding"):
+    with pytest.raises(
+        jm.InputError, match=r"cannot follow the model: .* 2 is padding"
+    ):
         check_certificate(padded, certificate)
 
 

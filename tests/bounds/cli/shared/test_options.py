@@ -1,9 +1,7 @@
 """Options are values: those made in Python equal those read from flags."""
 
-import numpy as np
 import pytest
 
-from bounds.batch.specification import typed
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.groups import Figure, Lengths, Model, Stored
 from bounds.cli.shared.options import (
@@ -14,8 +12,8 @@ from bounds.cli.shared.options import (
     list_words,
     option,
     read_flags,
-    read_lengths,
 )
+from bounds.numbers.notation import parse_lengths
 from jax_models.errors import InputError
 from jax_models.model.mask import MASKS
 
@@ -149,63 +147,12 @@ def test_what_a_command_does_not_read_is_an_error_that_names_it(run, tmp_path, t
     assert not list(tmp_path.iterdir())
 
 
-def test_a_list_is_taken_as_it_stands():
-    assert read_lengths("16,20,100") == (16, 20, 100)
-    assert read_lengths("1") == (1,)
-
-
-def test_the_default_range_is_the_powers_of_two():
-    assert read_lengths("16:4096:9") == tuple(2**k for k in range(4, 13))
-
-
-@pytest.mark.parametrize("text", ["1:100000:50", "10:1000:7", "3:4:9", "5:5:1"])
-def test_a_range_has_both_ends_increases_and_is_even_in_the_logarithm(text):
-    start, stop, count = map(int, text.split(":"))
-    lengths = read_lengths(text)
-    assert (lengths[0], lengths[-1]) == (start, stop)
-    assert all(np.diff(lengths) > 0)
-    assert len(lengths) <= count
-    exact = np.geomspace(start, stop, count)
-    assert all(np.abs(exact - n).min() <= 0.5 + 1e-9 for n in lengths)
-    assert all(np.abs(np.array(lengths) - x).min() <= 0.5 + 1e-9 for x in exact)
-
-
-def test_lengths_are_written_as_they_are_read():
-    lengths = read_lengths("1:1000:10")
-    assert read_lengths(typed(lengths, "lengths")) == lengths
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("0", "outside 1"),
-        ("-4", "outside 1"),
-        ("0:16:3", "outside 1"),
-        ("3000000000", "outside 1"),
-        ("16,8", "8 follows 16"),
-        ("16,16", "16 follows 16"),
-        ("16:8:3", "before the start"),
-        ("8:16:1", "count of 1"),
-        ("8:16:0", "outside 1"),
-        ("8:16", "start:stop:count"),
-        ("8:16:3:4", "start:stop:count"),
-        ("", "not a whole number"),
-        ("8,", "not a whole number"),
-        ("8.5", "not a whole number"),
-        ("ten", "not a whole number"),
-    ],
-)
-def test_anything_else_is_refused_with_a_reason(text, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        read_lengths(text)
-
-
 @pytest.mark.parametrize("text", ["1_6", "١٦"])
 @pytest.mark.parametrize(
     "declared", [{"kind": int}, {"kind": float}, {"is_list": True}]
 )
 def test_digits_of_other_scripts_and_underscores_are_no_numbers(declared, text):
-    one = Declared(**{"name": "n", "parser": read_lengths, "least": 1, **declared})
+    one = Declared(**{"name": "n", "parser": parse_lengths, "least": 1, **declared})
     with pytest.raises(InputError, match=r"number|an integer"):
         one.read(text)
     assert one.read("16") in (16, (16,))
