@@ -44,21 +44,17 @@ class DepthOptions(Stored):
         "between 0 and 1: a decimal or a fraction.",
         check=read_share,
     )
-    read_out: bool = option(
-        False, "Read the output at a further position without a symbol of its own."
-    )
 
 
 def plan(options: DepthOptions) -> Work:
     """Work that evaluates each language's routes (proofs) and reports least thresholds."""
     shape = {"num_layers": options.num_layers, "num_heads": options.num_heads}
-    free, read_out = read_share(options.free), options.read_out
-    # Routes, and what each depends on; those of DYCK hold with a read-out position and
-    # without.
+    free = read_share(options.free)
+    # Routes, and what each depends on.
     asked: dict[str, tuple[Any, dict[str, Any]]] = {
         "parity": (
-            partial(parity_routes, **shape, free=free, read_out=read_out),
-            {"free": str(free), "read_out": read_out},
+            partial(parity_routes, **shape, free=free),
+            {"free": str(free)},
         ),
         "dyck": (partial(dyck_routes, **shape), {}),
     }
@@ -79,7 +75,7 @@ def plan(options: DepthOptions) -> Work:
 
     def finish(store: ResultStore) -> Exports:
         found = dict(zip(asked, found_rows(store, cells), strict=True))
-        possible = computable_length(**shape, read_out=read_out)
+        possible = computable_length(**shape)
         record, lines = describe_routes(Tower.of(possible), found)
         layers, heads = shape.values()
         first = f"L = {layers}, H = {heads}, unique-hard attention."

@@ -10,13 +10,12 @@ docs/theory/hard-attention.md, section 6, has the proofs.
 import dataclasses
 import itertools
 import math
-import numbers
 import operator
 from collections.abc import Sequence
 from fractions import Fraction
 
 from bounds.numbers.interval import interval
-from bounds.numbers.statements import instance, probability, several, whole
+from bounds.numbers.statements import probability, several, whole
 from bounds.restriction.closed_form.tower import Tower, ceiling, log2
 
 DIGITS = 30
@@ -164,7 +163,7 @@ class ClosedFormSwitching:
 # s_l = ⌈log₂(18.9 H (H + 1) t_{l-1}² / φ_{l-1})⌉ repairs cost at most half of what is left,
 # since 2 · 8.32 · 1.128 <= 18.9: φ_l = φ_{l-1} / (16.64 t_{l-1}).
 def closed_form_switching(
-    num_layers: int, num_heads: int, *, free: int = 1, read_out: bool = False
+    num_layers: int, num_heads: int, *, free: int = 1
 ) -> ClosedFormSwitching:
     """Returns the threshold of Corollary 9.
 
@@ -175,8 +174,6 @@ def closed_form_switching(
         num_layers: L >= 1.
         num_heads: H >= 1.
         free: F >= 1, the free bits that are needed, as in `switching_proof`.
-        read_out: Whether the output is read at a further position without a symbol
-            of its own.
 
     Returns:
         A length from which on PARITY, with F = 1, is impossible, and the trees' depths.
@@ -188,7 +185,6 @@ def closed_form_switching(
         docs/theory/hard-attention.md, section 6, Corollary 9.
     """
     heads, free = whole("num_heads", num_heads, 1), whole("free", free, 1)
-    instance("read_out", read_out, bool)
     depth, inverse, depths, bits = 1, interval(1), [], []
     for _ in range(whole("num_layers", num_layers, 1) - 1):
         size = interval(189) / 10 * (heads * (heads + 1) * depth**2) * inverse
@@ -196,12 +192,9 @@ def closed_form_switching(
         bits.append(ceiling(log2(size)))
         depth += heads * (bits[-1] - 1)
         depths.append(depth)
-    closing = heads * depth + (depth if depths or not read_out else 0)
-    bound = (closing + free - 1) * inverse
-    if read_out:
-        bound += 2 ** len(depths) - 1
     # The floor plus one of an upper bound: exact while 200 bits hold the number.
-    return ClosedFormSwitching(Tower.above(bound), tuple(depths), tuple(bits))
+    length = Tower.above(((heads + 1) * depth + free - 1) * inverse)
+    return ClosedFormSwitching(length, tuple(depths), tuple(bits))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +206,7 @@ class SwitchingProof:
         steps: One for each layer but the last.
         deep: R_l of each step, upper bounds on the probability that an activation needs
             a tree deeper than t_l, so that it is repaired by fixing bits.
-        fractions: φ_l after each step: n φ_l bits stay free but for a constant.
+        fractions: φ_l after each step: n φ_l bits stay free.
         length: The least n it speaks of; it holds for every larger one.
     """
 
@@ -229,13 +222,11 @@ def switching_proof(
     steps: Sequence[SwitchingStep],
     *,
     free: int = 1,
-    start: Fraction | int = 1,
-    read_out: bool = False,
     digits: int = DIGITS,
 ) -> SwitchingProof | None:
     """Find from which length on L layers leave bits free that change nothing.
 
-    The least n with n φ_{L-1} - ψ_{L-1} > (H + 1) t_{L-1} + F - 1: from there on every
+    The least n with n φ_{L-1} > (H + 1) t_{L-1} + F - 1: from there on every
     transformer of L = len(steps) + 1 layers has a restriction with at least F free bits
     on which its output is constant.
 
@@ -244,10 +235,6 @@ def switching_proof(
         steps: p_l and t_l for l = 1 … L - 1; none for one layer.
         free: F >= 1, the free bits that are needed. PARITY needs one; a language needs
             as many as make any F free bits reach both a member and a non-member.
-        start: Share of the n positions that are free to begin with, in (0, 1]: what a
-            restriction that the language asks for leaves.
-        read_out: Whether the output is read at a further position without a symbol
-            of its own.
         digits: Decimals that the probabilities of Lemma 7 are rounded up to.
 
     Returns:
@@ -260,29 +247,17 @@ def switching_proof(
         docs/theory/hard-attention.md, section 6, Theorem 8.
     """
     heads = whole("num_heads", num_heads, 1)
-    everything = isinstance(start, numbers.Real) and start == 1
-    fraction = Fraction(1) if everything else probability("start", start)
-    lost, depth, deep, fractions = Fraction(0), 1, [], []
-    instance("read_out", read_out, bool)
+    fraction, depth, deep, fractions = Fraction(1), 1, [], []
     steps = several("steps", steps, SwitchingStep)
     for step in steps:
         p = step.star_probability
         share = deep_probability(depth, heads, step.depth, p, digits)
-        repairs = (heads + 1) * depth * share
-        fraction = p * fraction - repairs
-        lost = p * lost + (repairs if read_out else 0)
+        fraction = p * fraction - (heads + 1) * depth * share
         if fraction <= 0:
             return None
         deep.append(share)
         fractions.append(fraction)
         depth = step.depth
-    # Without steps the query of a separate read-out is constant: only its heads close.
-    closing = heads * depth + (depth if steps or not read_out else 0)
-    needed = closing + whole("free", free, 1) - 1 + lost
-    return SwitchingProof(
-        heads,
-        steps,
-        tuple(deep),
-        tuple(fractions),
-        math.floor(needed / fraction) + 1,
-    )
+    needed = (heads + 1) * depth + whole("free", free, 1) - 1
+    length = math.floor(needed / fraction) + 1
+    return SwitchingProof(heads, steps, tuple(deep), tuple(fractions), length)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from bounds.numbers.statements import instance, whole
+from bounds.numbers.statements import whole
 from bounds.restriction.closed_form.dyck import (
     DyckParameters,
     closed_form_dyck,
@@ -125,19 +125,14 @@ DYCK_RELEASED = {row[0]: row[1:] for row in map(_row, _DYCK.split("\n")[1:-1])}
 MOST_LAYERS = 2000
 
 
-def computable_length(
-    num_layers: int, num_heads: int, *, read_out: bool = False
-) -> int:
+def computable_length(num_layers: int, num_heads: int) -> int:
     """Returns the length up to which any function of the input is computed.
 
-    n <= (H + 1)^L; with a separate read-out position, which is one of those that the
-    look-ups reach, n <= (H + 1)^L - 1.
+    n <= (H + 1)^L.
 
     Args:
         num_layers: L >= 1.
         num_heads: H >= 1 in each layer.
-        read_out: Whether the output is read at a further position without a symbol
-            of its own.
 
     Returns:
         The length, exact; for one layer and PARITY it is the largest there is.
@@ -154,19 +149,16 @@ def computable_length(
     # position i knows the (H + 1)^l symbols that end at itself, so that the last
     # position knows (H + 1)^L: their parity, or whether they are well-bracketed.
     layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
-    heads = whole("num_heads", num_heads, 1)
-    return (heads + 1) ** layers - instance("read_out", read_out, bool)
+    return (whole("num_heads", num_heads, 1) + 1) ** layers
 
 
-def one_layer_parity_threshold(num_heads: int, *, read_out: bool = False) -> int:
+def one_layer_parity_threshold(num_heads: int) -> int:
     """Returns the least length at which one layer cannot compute PARITY, exactly.
 
-    n = H + 2, or H + 1 with a separate read-out position.
+    n = H + 2.
 
     Args:
         num_heads: H >= 1.
-        read_out: Whether the output is read at a further position without a symbol
-            of its own.
 
     Returns:
         The length, exact.
@@ -177,9 +169,8 @@ def one_layer_parity_threshold(num_heads: int, *, read_out: bool = False) -> int
     Source:
         docs/theory/hard-attention.md, section 3, Theorem 4.
     """
-    # One layer can do no better: closing fixes at most H + 1 bits, H where the output
-    # is read at a further position whose symbol is given.
-    return computable_length(1, num_heads, read_out=read_out) + 1
+    # One layer can do no better: closing fixes at most H + 1 bits.
+    return computable_length(1, num_heads) + 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,18 +203,13 @@ def read_share(text: str) -> Fraction:
     return share
 
 
-def parity_routes(
-    num_layers: int, num_heads: int, free: Fraction, *, read_out: bool = False
-) -> Iterator[Route]:
+def parity_routes(num_layers: int, num_heads: int, free: Fraction) -> Iterator[Route]:
     """Returns every route's length from which on PARITY is out of reach.
 
     Args:
         num_layers: L >= 1.
         num_heads: H >= 1.
         free: C in (0, 1), the share that routes H and A keep free before closing.
-        read_out: Whether the output is read at a further position without a symbol of
-            its own;
-            routes H and A are not evaluated then.
 
     Returns:
         The routes, lazily; the least length of all is the threshold.
@@ -236,7 +222,7 @@ def parity_routes(
     """
     num_layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
     if num_layers == 1:
-        length = one_layer_parity_threshold(num_heads, read_out=read_out)
+        length = one_layer_parity_threshold(num_heads)
         yield Route(
             "one layer, exact",
             Tower.of(length),
@@ -244,9 +230,7 @@ def parity_routes(
             "docs/theory/hard-attention.md, section 3, Theorem 4",
         )
     else:
-        yield from switching_routes(num_layers, num_heads, read_out=read_out)
-    if read_out:
-        return
+        yield from switching_routes(num_layers, num_heads)
     alteration = alteration_route(num_layers, num_heads, free)
     yield Route(
         "alteration",
@@ -279,17 +263,12 @@ def _floats(reduction: Any, *names: str) -> dict[str, float]:
     return {name: float(getattr(reduction, name).mid) for name in names}
 
 
-def switching_routes(
-    num_layers: int, num_heads: int, *, needed: int = 1, read_out: bool = False
-) -> Iterator[Route]:
-    """Returns the lengths of route S and of its closed form.
+def switching_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
+    """Returns the lengths of route S and of its closed form, for PARITY.
 
     Args:
         num_layers: L >= 1.
         num_heads: H >= 1.
-        needed: F, the free bits that the language asks for; PARITY one.
-        read_out: Whether the output is read at a further position without a symbol
-            of its own.
 
     Returns:
         The routes that apply.
@@ -301,23 +280,19 @@ def switching_routes(
         docs/theory/hard-attention.md, section 6, Theorem 8 and Corollary 9.
     """
     num_layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
-    num_heads, needed = whole("num_heads", num_heads, 1), whole("needed", needed, 1)
+    num_heads = whole("num_heads", num_heads, 1)
     steps = () if num_layers == 1 else RELEASED.get((num_layers, num_heads))
     if steps is not None:
         digits = proof_digits(num_layers)
-        proof = switching_proof(
-            num_heads, steps, free=needed, read_out=read_out, digits=digits
-        )
+        proof = switching_proof(num_heads, steps, digits=digits)
         if proof is not None:
             yield Route(
                 "switching",
                 Tower.of(proof.length),
-                {"steps": _listed(steps), "free_bits": needed, "digits": digits},
+                {"steps": _listed(steps), "digits": digits},
                 "docs/theory/hard-attention.md, section 6, Theorem 8",
             )
-    closed = closed_form_switching(
-        num_layers, num_heads, free=needed, read_out=read_out
-    )
+    closed = closed_form_switching(num_layers, num_heads)
     yield Route(
         "switching, closed form",
         closed.length,

@@ -62,14 +62,14 @@ ARGUMENTS: dict[str, Any] = {
         1.0,
     ),
     **dict.fromkeys(
-        "gates last_symbol layer needed num_heads num_lists number position".split(), 1
+        "gates last_symbol layer num_heads num_lists number position".split(), 1
     ),
     **dict.fromkeys(
         "bits depth hidden_layers kappa most num_layers tied width".split(), 2
     ),
     **{"length": 3, "visible": 3, "query": 0, "digits": 20, "epsilon": 0.1},
-    **{"free": SHARE, "star_probability": SHARE, "start": Fraction(1), "high": 0.75},
-    **{"read_out": False, "saturating": True, "reading": "last", "preimages": "all"},
+    **{"free": SHARE, "star_probability": SHARE, "high": 0.75},
+    **{"saturating": True, "reading": "last", "preimages": "all"},
     **{"score": SCORE, "scores": [SCORE], "heads": (HEAD,), "layers": [LAYER, LAYER]},
     **{"masks": ["future", "none"], "norms": [2.0], "outputs": [0.0, 0.0, 1.0]},
     **{"constants": UNIFORM, "shape": SHAPE, "share": interval(0.5)},

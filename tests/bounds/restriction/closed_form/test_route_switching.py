@@ -222,7 +222,7 @@ def test_the_closed_form_is_its_formula_in_rationals(layers, heads):
     assert closed_form_switching(layers, heads).length.integer == length
 
 
-@pytest.mark.parametrize("asked", [{}, {"free": 20}, {"free": 7, "read_out": True}])
+@pytest.mark.parametrize("asked", [{}, {"free": 20}])
 @pytest.mark.parametrize(("layers", "heads"), [(2, 1), (2, 5), (3, 1), (3, 3), (4, 2)])
 def test_the_closed_form_is_implied_by_theorem_8(layers, heads, asked):
     """Its own p_l and t_l, put into the theorem, give no larger a threshold."""
@@ -234,52 +234,23 @@ def test_the_closed_form_is_implied_by_theorem_8(layers, heads, asked):
     assert Tower.of(switching_proof(heads, steps, **asked).length) <= closed.length
 
 
-def test_a_closed_form_counts_free_bits_and_a_read_out_by_hand():
-    """L = 2, H = 1: s = 6, t = 6, φ = 1/16.64; 12, 12 + 4 bits, and one position more."""
-    told = ({}, {"free": 5}, {"read_out": True}, {"free": 5, "read_out": True})
-    found = [closed_form_switching(2, 1, **asked).length.integer for asked in told]
-    assert found == [200, 267, 201, 268]
-    assert closed_form_switching(1, 3, free=2, read_out=True).length.integer == 5
-
-
 @pytest.mark.parametrize("heads", range(1, 9))
 def test_one_layer_is_exact(heads):
-    """H + 2, the number after what is computed; H + 1 with a read-out position."""
+    """H + 2, the number after what is computed."""
     assert switching_proof(heads, []).length == heads + 2
     assert closed_form_switching(1, heads).length.integer == heads + 2
     assert one_layer_parity_threshold(heads) == heads + 2
     assert computable_length(1, heads) == heads + 1
-    assert switching_proof(heads, [], read_out=True).length == heads + 1
-    assert one_layer_parity_threshold(heads, read_out=True) == heads + 1
 
 
-def test_a_separate_read_out_counts_one_activation_more():
-    """n p - (n + 1) 2 R > 10 instead of n (p - 2 R) > 10; PARITY at 37 is at the edge."""
-    step = SwitchingStep(Fraction(7, 20), 5)
-    proof = switching_proof(1, [step], read_out=True)
-    holds = lambda n: n * step.star_probability - (n + 1) * 2 * proof.deep[0] > 10
-    assert holds(proof.length)
-    assert not holds(proof.length - 1)
-    later = (SwitchingStep(Fraction(11, 50), 3), SwitchingStep(Fraction(14, 300), 9))
-    proof = switching_proof(1, later, read_out=True)
-    kept = lambda n: (
-        later[1].star_probability
-        * (n * later[0].star_probability - (n + 1) * 2 * proof.deep[0])
-        - (n + 1) * 6 * proof.deep[1]
-    )
-    assert kept(proof.length) > 18 >= kept(proof.length - 1)
-
-
-def test_free_bits_and_a_start_are_what_a_language_asks_for():
-    """F bits left ask for F - 1 more; a start of half the positions for twice n."""
+def test_free_bits_are_what_a_language_asks_for():
+    """F bits left ask for F - 1 more; L = 2, H = 1: s = 6, t = 6, φ = 1/16.64, 12 + 4."""
     step = [SwitchingStep(Fraction(7, 20), 9)]
     plain = switching_proof(1, step)
     more = switching_proof(1, step, free=11)
     assert more.length == math.floor((18 + 10) / plain.fractions[0]) + 1
-    # The repairs are those of n activations, not of n / 2.
-    half = switching_proof(1, step, start=Fraction(1, 2))
-    assert half.fractions[0] == Fraction(7, 40) - 2 * half.deep[0]
-    assert half.length == math.floor(18 / half.fractions[0]) + 1
+    found = [closed_form_switching(2, 1, free=free).length.integer for free in (1, 5)]
+    assert found == [200, 267]
 
 
 def test_steps_that_lose_everything_prove_nothing():
