@@ -19,14 +19,12 @@ from bounds.lemma5.closed_form.layer_constants import (
 )
 from bounds.lemma5.closed_form.masked_recursion import (
     MASKS,
-    MaskedInfluence,
     causal_bound,
     masked_recursion,
     scaled_causal_average_influence,
 )
 from bounds.lemma5.closed_form.printed import (
     PrintedConstants,
-    Reading,
     printed,
     printed_tight,
 )
@@ -47,9 +45,7 @@ __all__ = [
     "HeadConstants",
     "LayerConstants",
     "LayerInfluence",
-    "MaskedInfluence",
     "PrintedConstants",
-    "Reading",
     "Score",
     "UniformConstants",
     "causal_bound",

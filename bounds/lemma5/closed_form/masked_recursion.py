@@ -15,18 +15,14 @@ from mpmath import MPContext
 
 from bounds.lemma5.closed_form.layer_constants import LayerConstants
 from bounds.lemma5.closed_form.recursion import LayerInfluence
-from bounds.numbers.bound import Bound
 from bounds.numbers.interval import Interval, exp, interval, log, lower, maximum, upper
 from bounds.numbers.statements import (
     CONSTANTS,
     DIFFER,
     MASKED,
     choice,
-    corrected_bound,
     instance,
     nonnegative,
-    others,
-    own,
     several,
     whole,
 )
@@ -132,47 +128,6 @@ def visible_changes(mask: str, changed: Bool[np.ndarray, "rows"]) -> Visible:
     )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class MaskedInfluence:
-    """Upper bounds on every row's change after the last layer, made by `masked_recursion`.
-
-    Attributes:
-        relative_others: Bound on row j under a change at any i != j, over `scale`.
-        relative_own: Bound on the changed row i, whichever it is, over `scale`.
-        scale: The unit of the relative numbers, an interval.
-        num_layers: L.
-    """
-
-    relative_others: ByRow
-    relative_own: float
-    scale: Interval
-    num_layers: int
-
-    def others(self, query: int) -> Bound:
-        """The upper bound on the change of row j, the query.
-
-        Negative queries count from the end. A ValueError out of range.
-        """
-        n = len(self.relative_others)
-        row = whole("query", query)
-        row += n if row < 0 else 0
-        if not 0 <= row < n:
-            raise ValueError(f"query is {query}, expected a position in [-{n}, {n})")
-        return self._bound(float(self.relative_others[row]), others(self.num_layers))
-
-    def own(self) -> Bound:
-        """The bound on the row whose symbol changes, as an upper `Bound`."""
-        return self._bound(self.relative_own, own(self.num_layers))
-
-    def _bound(self, relative: float, quantity: str) -> Bound:
-        return corrected_bound(
-            interval(relative) * self.scale,
-            quantity,
-            "Theorem C for masked attention",
-            (DIFFER, CONSTANTS, MASKED),
-        )
-
-
 # The recursion, its proof and its cost: docs/theory/lemma5.md, section 3.
 def masked_recursion(
     layers: Sequence[LayerConstants],
@@ -180,19 +135,22 @@ def masked_recursion(
     length: int,
     distance: float,
     *,
+    query: int = -1,
     saturating: bool = True,
-) -> MaskedInfluence:
-    """Bound the influence of one symbol, wherever it is, on every row of masked attention.
+) -> LayerInfluence:
+    """Bound the influence of one symbol, wherever it is, on a row of masked attention.
 
     Args:
         layers: Constants of layers 1 … L.
         masks: One of `MASKS` per layer; "future" lets j see w <= j.
         length: n >= 1.
         distance: D.
+        query: j, the row that is read; negative ones count from the end.
         saturating: Whether to use that averages and outputs have a bounded range.
 
     Returns:
-        Upper bounds for every row after the last layer.
+        Upper bounds after the last layer: on row j under a change at any i != j, and on
+        row i, whichever it is.
 
     Raises:
         ValueError: A mask is unknown, counts differ, or a number is out of its range.
@@ -209,15 +167,33 @@ def masked_recursion(
             f"{len(layers)} layers and {len(masks)} masks, expected one mask per layer"
         )
     instance("saturating", saturating, bool)
-    changes, scale = np.zeros(n + 1), interval(nonnegative("distance", distance))
-    if scale.b == np.inf or any(_is_unbounded(layer) for layer in layers):
-        return MaskedInfluence(np.full(n, np.inf), np.inf, interval(1), len(layers))
-    # The last entry is S, of the changed row.
-    changes[n] = 1.0
+    row = whole("query", query)
+    row += n if row < 0 else 0
+    if not 0 <= row < n:
+        raise ValueError(f"query is {query}, expected a position in [-{n}, {n})")
+    start = interval(nonnegative("distance", distance))
+    changes, scale = _changes(layers, masks, n, start, saturating)
+    others, own = (interval(float(changes[at])) * scale for at in (row, n))
+    stated = "Theorem C for masked attention", (DIFFER, CONSTANTS, MASKED)
+    return LayerInfluence.corrected(len(layers), others, own, *stated)
+
+
+def _changes(
+    layers: Sequence[LayerConstants],
+    masks: Sequence[str],
+    length: int,
+    distance: Interval,
+    saturating: bool,
+) -> tuple[ByRow, Interval]:
+    """Bounds on the rows' changes, then on the changed row's, and the unit they are in."""
+    if distance.b == np.inf or any(_is_unbounded(layer) for layer in layers):
+        return np.full(length + 1, np.inf), interval(1)
+    changes, scale = np.zeros(length + 1), distance
+    changes[length] = 1.0
     for layer, mask in zip(layers, masks, strict=True):
-        visible = visible_changes(mask, changes[:n] > 0)
+        visible = visible_changes(mask, changes[:length] > 0)
         changes, scale = _layer(layer, visible, changes, scale, saturating)
-    return MaskedInfluence(changes[:n], float(changes[n]), scale, len(layers))
+    return changes, scale
 
 
 def _is_unbounded(layer: LayerConstants) -> bool:

@@ -12,7 +12,6 @@ bound on the norms.
 """
 
 import dataclasses
-import enum
 from collections.abc import Sequence
 
 from bounds.lemma5.closed_form.layer_constants import Additive, DotProduct, Score
@@ -28,26 +27,19 @@ from bounds.numbers.statements import (
 )
 
 
-class Reading(enum.Enum):
-    """Reading of F, the bound on norms that Hahn 2020 prints: literally, or tight."""
-
-    PRINTED = "printed"
-    PRINTED_TIGHT = "printed_tight"
-
-
 @dataclasses.dataclass(frozen=True)
 class PrintedConstants:
     """The printed constants of one model; build with `printed` or `printed_tight`.
 
     Attributes:
-        reading: How F was read.
+        reading: How F was read, "printed" (literally) or "printed_tight".
         norm: F, an interval (unbounded exponents: it may exceed every float).
         half_oscillation: A, an interval, nats.
         output_lipschitz: L_fact.
         num_heads: H.
     """
 
-    reading: Reading
+    reading: str
     norm: Interval
     half_oscillation: Interval
     output_lipschitz: float
@@ -83,7 +75,7 @@ class PrintedConstants:
             sense=Sense.UPPER,
             quantity=quantity,
             hypotheses=UNMASKED_HYPOTHESES,
-            source=f"Hahn 2020, Lemma 5, reading {self.reading.value}",
+            source=f"Hahn 2020, Lemma 5, reading {self.reading}",
         )
 
 
@@ -125,7 +117,7 @@ def printed(
     depth = whole("num_layers", num_layers, 1)
     embedding = interval(nonnegative("embedding_norm", embedding_norm))
     norm = 2 * interval(growth) ** depth * embedding
-    return _constants(Reading.PRINTED, norm, scores, output_lipschitz, num_heads)
+    return _constants("printed", norm, scores, output_lipschitz, num_heads)
 
 
 def printed_tight(
@@ -149,12 +141,11 @@ def printed_tight(
         Hahn 2020, proof of Lemma 5.
     """
     tight = interval(nonnegative("norm", norm))
-    reading = Reading.PRINTED_TIGHT
-    return _constants(reading, tight, scores, output_lipschitz, num_heads)
+    return _constants("printed_tight", tight, scores, output_lipschitz, num_heads)
 
 
 def _constants(
-    reading: Reading,
+    reading: str,
     norm: Interval,
     scores: Sequence[Score],
     output_lipschitz: float,

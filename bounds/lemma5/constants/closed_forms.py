@@ -34,7 +34,7 @@ from bounds.lemma5.constants.model_constants import (
     compose,
     read_constants,
 )
-from bounds.numbers.bound import Bound, Claim
+from bounds.numbers.bound import Claim
 from bounds.numbers.interval import interval, log, log_upper, upper
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_length
@@ -43,8 +43,7 @@ from jax_models.model.mask import SIGHTS, Sight
 from jax_models.run.device_memory import require_memory
 from jax_models.run.evaluate import require_readout
 
-AnyInequality = TypeVar("AnyInequality", bound=Bound | Claim)
-AnyForm = TypeVar("AnyForm", bound="LayerInfluence | PrintedInfluence | None")
+AnyForm = TypeVar("AnyForm", bound="LayerInfluence | PrintedInfluence")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,20 +55,24 @@ class OutputMap:
     cap: float  # bound on the distance of any two of its values; infinite where unknown
     hypothesis: str  # the property of the map that is used
 
-    def after(self, change: AnyInequality, row: str, capped: bool) -> AnyInequality:
-        """The inequality on the change of a row, carried over to the map's value there."""
-        # `row` is the row's name, "j" or "i". A cap is no multiple of D: inequalities
-        # that are proportional to D must not be `capped`.
-        value = _product(change.log_value, self.gain)
-        if capped:
-            value = min(value, log_upper(interval(self.cap)))
-        before, moved = (self.symbol.format(prime, row) for prime in ("", "'"))
-        return dataclasses.replace(
-            change,
-            log_value=value,
-            quantity=f"|{before} - {moved}|" + (", j != i" if row == "j" else ""),
-            hypotheses=(*change.hypotheses, self.hypothesis),
-        )
+    def after(self, found: AnyForm, capped: bool) -> AnyForm:
+        """Inequalities on the change of a row, carried over to the map's value there."""
+        # A cap is no multiple of D: inequalities that are proportional to D must not be
+        # `capped`.
+        both = {}
+        for part, row in (("others", "j"), ("own", "i")):
+            change = getattr(found, part)
+            value = _product(change.log_value, self.gain)
+            if capped:
+                value = min(value, log_upper(interval(self.cap)))
+            before, moved = (self.symbol.format(prime, row) for prime in ("", "'"))
+            both[part] = dataclasses.replace(
+                change,
+                log_value=value,
+                quantity=f"|{before} - {moved}|" + (", j != i" if row == "j" else ""),
+                hypotheses=(*change.hypotheses, self.hypothesis),
+            )
+        return dataclasses.replace(found, **both)
 
 
 def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
@@ -100,27 +103,17 @@ def _product(log_value: float, gain: float) -> float:
     return upper(interval(log_value) + log(interval(gain)))
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True)
 class PrintedInfluence:
     """The claims of Hahn 2020 about the changes after layer k, which are no proved bounds.
 
     Attributes:
         others: The claim at every position but i.
         own: The claim at position i.
-        implied: Whether `others` follows, for this model and length, from the corrected
-            bound, which is then no larger. That proves nothing of other models.
     """
 
     others: Claim
     own: Claim
-    implied: bool
-
-    def __repr__(self) -> str:
-        """One line: the claims, and whether one holds here."""
-        here = "nothing here implies it"
-        here = "implied here by corrected" if self.implied else here
-        claims = f"others <= {self.others.size}, own <= {self.own.size}"
-        return f"PrintedInfluence(a claim, not proved: {claims}; {here})"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -164,18 +157,14 @@ class ClosedForms:
 
     @property
     def hypotheses(self) -> tuple[str, ...]:
-        """Hypotheses of the bounds, and notes on absent forms and claims not implied."""
-        found = list(self.corrected.others.hypotheses)
+        """Hypotheses of the bounds, and notes on claims and absent forms."""
+        said = "printed, printed_tight: claims of Hahn 2020, not proved"
         if self.constants.is_masked:
-            found.append(
+            said = (
                 "printed, printed_tight: claims about attention without a mask, which "
                 "this model has; C1 and C2 do not apply"
             )
-        for name in ("printed", "printed_tight"):
-            claim = getattr(self, name)
-            if claim is not None and not claim.implied:
-                found.append(f"{name}: a claim that no bound here implies")
-        return tuple(found)
+        return *self.corrected.others.hypotheses, said
 
 
 def closed_form_bounds(
@@ -245,43 +234,43 @@ def evaluate_closed_forms(
     if target == "logits" and constants.readout is None:
         raise InputError('target = "logits", but the model has no read-out')
     query = check_query(query, constants.length)
-    last = output_map(constants, target) if layer == depth else None
-    # The saturating form alone is no multiple of D, and may be capped.
-    corrected = _through(last, _recursion(constants, layer, query, True), True)
+    layers, masks = constants.layers[:layer], constants.masks[:layer]
+    n, distance = constants.length, constants.embedding.distance
     c1 = c2 = None
-    if not constants.is_masked:
-        uniform = uniform_constants(constants.layers[:layer])
-        arguments = uniform, constants.length, constants.embedding.distance
-        c1 = _through(last, single_exponential_bound(*arguments))
-        c2 = _through(last, printed_shape_bound(*arguments))
-    literal, tight = _claims(constants, layer, last, corrected.others)
-    return ClosedForms(
-        constants=constants,
-        layer=layer,
-        query=query,
-        corrected=corrected,
-        linear=_through(last, _recursion(constants, layer, query, False)),
-        c1=c1,
-        c2=c2,
-        causal=_through(last, _causal(constants, layer, query)),
-        printed=literal,
-        printed_tight=tight,
-    )
-
-
-def _recursion(
-    constants: ModelConstants, layer: int, query: int, saturating: bool
-) -> LayerInfluence:
-    layers, n = constants.layers[:layer], constants.length
-    distance = constants.embedding.distance
-    if not constants.is_masked:
-        return influence_recursion(layers, n, distance, saturating=saturating)[-1]
-    # One run covers every position i != j at once, since the changes of all rows under
-    # every i stand for those under one: nothing is searched and nothing left out.
-    require_memory(f"a closed form with masks for n = {n}", 250 * n)
-    given = layers, constants.masks[:layer], n, distance
-    rows = masked_recursion(*given, saturating=saturating)
-    return LayerInfluence(rows.others(query), rows.own())
+    if constants.is_masked:
+        # One run covers every position i != j at once, since the changes of all rows
+        # under every i stand for those under one: nothing is searched, nothing left out.
+        require_memory(f"a closed form with masks for n = {n}", 250 * n)
+        corrected, linear = (
+            masked_recursion(layers, masks, n, distance, query=query, saturating=x)
+            for x in (True, False)
+        )
+    else:
+        corrected, linear = (
+            influence_recursion(layers, n, distance, saturating=x)[-1]
+            for x in (True, False)
+        )
+        uniform = uniform_constants(layers)
+        c1 = single_exponential_bound(uniform, n, distance)
+        c2 = printed_shape_bound(uniform, n, distance)
+    literal, tight = _claims(constants, layer)
+    forms: dict[str, Any] = {
+        "corrected": corrected,
+        "linear": linear,
+        "c1": c1,
+        "c2": c2,
+        "causal": _causal(constants, layer, query),
+        "printed": literal,
+        "printed_tight": tight,
+    }
+    last = output_map(constants, target) if layer == depth else None
+    if last is not None:
+        # The saturating form alone is no multiple of D, and may be capped.
+        forms = {
+            name: form and last.after(form, capped=name == "corrected")
+            for name, form in forms.items()
+        }
+    return ClosedForms(constants=constants, layer=layer, query=query, **forms)
 
 
 def _causal(constants: ModelConstants, layer: int, query: int) -> LayerInfluence | None:
@@ -295,7 +284,7 @@ def _causal(constants: ModelConstants, layer: int, query: int) -> LayerInfluence
 
 
 def _claims(
-    constants: ModelConstants, layer: int, last: OutputMap | None, corrected: Bound
+    constants: ModelConstants, layer: int
 ) -> tuple[PrintedInfluence | None, PrintedInfluence]:
     """Printed claims after a layer, with the literal F (or None) and with the tight one."""
     uniform, growth = uniform_constants(constants.layers), constants.growth()
@@ -308,11 +297,7 @@ def _claims(
 
     def claim(reading: PrintedConstants) -> PrintedInfluence:
         others = reading.others(layer, constants.length, distance)
-        own = reading.own(layer, distance)
-        found = _through(last, PrintedInfluence(others, own, implied=False))
-        # Implied for a model where the corrected bound is no larger.
-        implied = found.others.implied_by(corrected)
-        return dataclasses.replace(found, implied=implied)
+        return PrintedInfluence(others, reading.own(layer, distance))
 
     tight = claim(printed_tight(**shared, norm=constants.attended_norm(depth)))
     # No printed F covers biases where the embeddings vanish.
@@ -323,14 +308,6 @@ def _claims(
     return claim(printed(**shared, **given)), tight
 
 
-def _through(last: OutputMap | None, found: AnyForm, capped: bool = False) -> AnyForm:
-    if last is None or found is None:
-        return found
-    rows = {"others": "j", "own": "i"}
-    both = {k: last.after(getattr(found, k), row, capped) for k, row in rows.items()}
-    return dataclasses.replace(found, **both)
-
-
 def constants_row(forms: ClosedForms) -> dict[str, Any]:
     """Constants and logarithms of the bounds, as a row for one length and layer."""
     constants, layer = forms.constants, forms.layer
@@ -339,15 +316,12 @@ def constants_row(forms: ClosedForms) -> dict[str, Any]:
         "layer": layer,
         "query": forms.query,
         "F": constants.attended_norm(layer),
-        "F_output": constants.norms[layer - 1],
         "A": constants.half_oscillation(layer),
         "D": constants.embedding.distance,
         "abar": constants.attention_weight(layer, forms.query),
         "log10_half_weight": constants.log10_half_weight(layer),
         "log10_printed": _log10(forms.printed),
         "log10_printed_tight": _log10(forms.printed_tight),
-        "printed_implied": forms.printed is not None and forms.printed.implied,
-        "printed_tight_implied": forms.printed_tight.implied,
         "log10_corrected": _log10(forms.corrected),
         "log10_corrected_linear": _log10(forms.linear),
         "log10_corrected_own": forms.corrected.own.log10_value,

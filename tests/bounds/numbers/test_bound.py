@@ -112,33 +112,11 @@ def test_a_claim_has_no_order_and_is_no_bound():
         _ = claim(1.0) < claim(2.0)  # pyright: ignore[reportOperatorIssue]
 
 
-def test_a_claim_follows_from_a_bound_that_is_at_least_as_strong():
-    assert claim(1.0).implied_by(bound(1.0))
-    assert claim(1.0).implied_by(bound(0.5))
-    assert not claim(1.0).implied_by(bound(1.5))
-    lower = claim(1.0, Sense.LOWER)
-    assert lower.implied_by(bound(1.5, Sense.LOWER))
-    assert not lower.implied_by(bound(0.5, Sense.LOWER))
-
-
-def test_a_claim_follows_only_from_a_bound_on_the_same_thing():
-    with pytest.raises(ValueError, match="other thing"):
-        claim(1.0).implied_by(bound(0.0, quantity="other thing"))
-    with pytest.raises(ValueError, match="opposite senses"):
-        claim(1.0).implied_by(bound(0.0, Sense.LOWER))
-    with pytest.raises(TypeError, match="follows from a Bound"):
-        claim(1.0).implied_by(claim(0.0))  # pyright: ignore[reportArgumentType]
-
-
 def test_nonsense_is_refused():
     with pytest.raises(ValueError, match="NaN"):
         bound(math.nan)
     with pytest.raises(ValueError, match="infinite lower bound"):
         bound(math.inf, Sense.LOWER)
-    with pytest.raises(TypeError, match="sense is 'upper'"):
-        Bound(1.0, "upper", "q", (), "s")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="tuple of sentences"):
-        Bound(1.0, Sense.UPPER, "q", "h", "s")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_bound_is_frozen_and_reads_as_a_sentence():

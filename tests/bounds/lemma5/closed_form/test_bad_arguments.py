@@ -43,13 +43,12 @@ SHARE = Fraction(1, 2)
 # Made by closed forms and by nobody else: they hold what they are given. Their methods
 # that take an argument have rows of their own.
 RECORDS = {
-    *("LayerInfluence", "MaskedInfluence", "PrintedConstants"),
+    *("LayerInfluence", "PrintedConstants"),
     *("HeightShares", "Route", "SwitchingProof", "Tower"),
 }
-NO_FUNCTIONS = {"MASKS", "Score", "READINGS", "Reading", "Weight"}
+NO_FUNCTIONS = {"MASKS", "Score", "READINGS", "Weight"}
 
 PRINTED = cf.printed_tight(scores=[SCORE], norm=1.0, output_lipschitz=1.0, num_heads=1)
-MASKED = cf.masked_recursion([LAYER], ["none"], 3, 1.0)
 
 # A right argument by its name, whatever takes it; next what some take in its place.
 ARGUMENTS: dict[str, Any] = {
@@ -83,7 +82,6 @@ OWN: dict[str, dict[str, Any]] = {
     "Additive.at_temperature": {"self": cf.Additive(1, 1, 1)},
     "DotProduct.at_temperature": {"self": SCORE},
     "DyckParameters": vars(DYCK),
-    "MaskedInfluence.others": {"self": MASKED},
     "NetworkShape": vars(SHAPE),
     "PrintedConstants.others": {"self": PRINTED},
     "PrintedConstants.own": {"self": PRINTED},
@@ -152,7 +150,7 @@ RANGES: list[tuple[list[Any], str]] = [
     ([0], "layer_error:error"),
     ([-1, THIRD, 0.5, 1, 2, 3.5], "amplifier_weight:score"),
     ([-1, 0, 1, 2], "growing_amplifier_weight:number"),
-    ([-1, 0, 1, 2], "MaskedInfluence.others:query"),
+    ([-1, 0, 1, 2], "masked_recursion:query"),
     ([0, 1, 2], "activation_bound:layer gates number"),
     ([0, 1], "last_symbol position"),
     (

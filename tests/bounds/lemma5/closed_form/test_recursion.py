@@ -14,7 +14,6 @@ from bounds.lemma5.closed_form import (
     DotProduct,
     HeadConstants,
     LayerConstants,
-    LayerInfluence,
     UniformConstants,
     influence_recursion,
     largest_weight,
@@ -163,9 +162,7 @@ def uniform(closed):
 
 def by_masks(masks, layers, n, distance, **options):
     """The masked recursion at the last row."""
-    given = layers, masks * len(layers), n, distance
-    found = masked_recursion(*given, **options)
-    return LayerInfluence(found.others(-1), found.own())
+    return masked_recursion(layers, masks * len(layers), n, distance, **options)
 
 
 BOUNDS = {
