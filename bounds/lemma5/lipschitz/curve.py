@@ -283,36 +283,23 @@ HEADERS = {"c1": "C1", "c2": "C2", "printed_tight": "tight"}
 BOUNDS = tuple((HEADERS.get(name, name), f"looseness_{name}") for name in NAMES)
 
 
+HEADING = (
+    "Output change per embedding change of one position, as observed, by length n "
+    "(tokens); on the right, how many decades each bound is above it: certificates above "
+    "the exact ratio they bound, corrected above the largest influence, the others above "
+    "the estimate."
+)
+
+
 def lipschitz_report(curve: LipschitzCurve) -> str:
     """Text on a curve: table of estimates and looseness, findings, and the rows' notes."""
-    bounds = [
-        (header, key)
-        for header, key in BOUNDS
-        if any(row.get(key) is not None for row in curve)
-    ]
     notes = dict.fromkeys(note for row in curve for note in row["notes"])
-    heading = _heading([header for header, _ in bounds])
     # A certificate may equal what it bounds, so that its looseness rounds to -0.
-    loose = ((*bound, "z.2f") for bound in bounds)
+    loose = ((*bound, "z.2f") for bound in BOUNDS)
     table = ruled(column_table(curve, [*COLUMNS, *loose], ".4g"))
-    return "\n".join(["", *heading, *table, finding(curve), *notes])
-
-
-def _heading(bounds: Sequence[str]) -> list[str]:
-    """Lines that explain the table's columns, of which `bounds` are those of bounds."""
-    text = (
-        "Output change per embedding change of one position, as observed, by length n"
+    return "\n".join(
+        ["", *textwrap.wrap(HEADING, WIDTH), *table, finding(curve), *notes]
     )
-    said = []
-    if not set(CERTIFICATES).isdisjoint(bounds):
-        said.append("certificates above the exact ratio they bound")
-    if SATURATING in bounds:
-        said.append("corrected above the largest influence")
-    if set(bounds) - {*CERTIFICATES, SATURATING}:
-        said.append(f"{'the others' if said else 'all'} above the estimate")
-    right = "; on the right, how many decades each bound is above it: "
-    text += " (tokens)" + (right + ", ".join(said) if said else "")
-    return textwrap.wrap(f"{text}.", WIDTH)
 
 
 def finding(curve: LipschitzCurve) -> str:

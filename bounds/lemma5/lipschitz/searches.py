@@ -7,9 +7,8 @@ estimate is neither a `Bound` nor a `Claim` and never enters a certificate.
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Sequence
-from typing import Any, NoReturn, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +28,6 @@ from bounds.readings import of_one_text, unsupported_dropout
 from jax_models import InputError, Transformer
 from jax_models.arguments import (
     choose_name,
-    choose_names,
     expect_integer,
     expect_length,
 )
@@ -70,15 +68,6 @@ class Estimate:
     symbol: int | None = None
     input: int | None = None
 
-    def _refuse_order(self, other: Any) -> NoReturn:
-        raise TypeError(
-            f"an Estimate has no order, not even with a {type(other).__name__}: an "
-            "estimated and a certified number are different things; compare value or "
-            "log_value where that is meant"
-        )
-
-    __lt__ = __le__ = __gt__ = __ge__ = _refuse_order
-
     def __repr__(self) -> str:
         """One line that says it is an estimate."""
         return (
@@ -102,8 +91,6 @@ class LipschitzEstimate(Estimate):
         radius: Radius of the embedding ball, max |embedding + position encoding|.
         influence: The largest influence of a substitution that was met, less rounding.
         searches: The best estimate of each search that was made.
-        position_norms: Largest local operator norm at each position over the inputs, NaN
-            where the position may not change or none was computed.
     """
 
     _: dataclasses.KW_ONLY
@@ -113,7 +100,6 @@ class LipschitzEstimate(Estimate):
     radius: float
     influence: float
     searches: tuple[Estimate, ...]
-    position_norms: Float[np.ndarray, "tokens"] = dataclasses.field(compare=False)
 
     @property
     def scaled(self) -> float:
@@ -136,7 +122,6 @@ class LipschitzEstimate(Estimate):
         }
 
 
-SEARCHES = ("substitution", "local", "ball")
 # Of deeper models than this, at longer lengths, only so many positions are substituted,
 # those of largest local norm: each costs a forward pass.
 INCREMENTAL_LAYERS, EXHAUST_TO, POSITIONS = 2, 256, 32
@@ -227,8 +212,6 @@ class Look:
 
     rows: Rows  # y^(0)
     free: Bool[np.ndarray, "tokens"]  # bool: holds a token that may be substituted
-    # Local norms, NaN where the position may not change.
-    norms: Float[np.ndarray, "tokens"]
     direction: Float[np.ndarray, "width"]  # unit vector that attains the largest norm
     local: Estimate
     substitution: Estimate
@@ -245,7 +228,7 @@ class Searches:
     steps: int
     seed: int
 
-    def look(self, index: int, tokens: Tokens, slopes: bool) -> Look:
+    def look(self, index: int, tokens: Tokens) -> Look:
         """Local norms and best substitution on one input; an InputError if it has none."""
         listed = self.model.substitutable
         free = np.isin(tokens, tokens if listed is None else listed)
@@ -256,26 +239,22 @@ class Searches:
                 f"{sorted(listed or ())} are substituted, and not at the query"
             )
         rows = embedded(self.model, jnp.asarray(tokens, jnp.int32))
-        # Without `slopes` the norms are 1, unless they select the positions to
-        # substitute.
-        norms, directions, iterations = np.ones(len(tokens)), np.asarray(rows), 0
-        if slopes or not _are_all_substituted(self.model, len(tokens)):
-            norms, directions, iterations = block_norms(
-                self.model, rows, query=self.query, target=self.target, seed=self.seed
-            )
+        norms, directions, iterations = block_norms(
+            self.model, rows, query=self.query, target=self.target, seed=self.seed
+        )
         norms[~movable] = np.nan
         top = int(np.nanargmax(norms))
         norm = float(norms[top])
         local = Estimate(norm, "local", self.seed, iterations, top, input=index)
         exact = self._substitute(index, tokens, norms)
-        return Look(rows, free, norms, directions[top], local, *exact)
+        return Look(rows, free, directions[top], local, *exact)
 
     def _substitute(
         self, index: int, tokens: Tokens, norms: Float[np.ndarray, "tokens"]
     ) -> tuple[Estimate, float]:
         """Largest ratio of a substitution on one input, and the largest influence there."""
         positions: list[int] | None = None
-        if not _are_all_substituted(self.model, len(tokens)):
+        if len(self.model.layers) > INCREMENTAL_LAYERS and len(tokens) > EXHAUST_TO:
             order = np.argsort(-np.nan_to_num(norms, nan=-1.0), kind="stable")
             positions = np.sort(order[:POSITIONS]).tolist()
         found = compute_influence(
@@ -325,11 +304,6 @@ class Searches:
         return Estimate(float(value), "ball", self.seed, self.steps, **begun)
 
 
-def _are_all_substituted(model: Transformer, length: int) -> bool:
-    """Whether every position is substituted: in shallow models and on short inputs."""
-    return len(model.layers) <= INCREMENTAL_LAYERS or length <= EXHAUST_TO
-
-
 def embedding_distances(
     model: Transformer, tokens: Tokens
 ) -> Float[np.ndarray, "tokens symbols"]:
@@ -356,7 +330,6 @@ def estimate_lipschitz(
     seed: int = 0,
     query: int | None = None,
     target: PlainTarget = "activation",
-    searches: Sequence[str] = SEARCHES,
 ) -> LipschitzEstimate:
     """Returns the largest observed ratio of output change to embedding change.
 
@@ -383,30 +356,25 @@ def estimate_lipschitz(
         seed: Seed of the sampled inputs and of all that is random in the searches.
         query: Row that is read, from either end; by default a head's row, else the last.
         target: "activation" or "logits".
-        searches: Which searches to make; all by default.
 
     Returns:
         The estimate, with the best of each search.
 
     Raises:
         InputError: A weighting is hard, so that there is no Lipschitz constant; nothing
-            can change; no search is left; or an argument or input does not fit the
-            model.
+            can change; or an argument or input does not fit the model.
 
     Example:
         >>> import jax, jax_models as jm
         >>> model = jm.random_transformer(
         ...     jax.random.key(0), num_layers=1, num_heads=1, d_model=4, d_ff=4,
         ...     vocab_size=2)
-        >>> found = estimate_lipschitz(model, 4, searches=["substitution"])
+        >>> found = estimate_lipschitz(model, 4, restarts=0)
         >>> found.method, found.scaled == 4 * found.value
-        ('substitution', True)
+        ('local', True)
     """
     Effort(restarts, steps)  # refuses bad numbers
     choose_name("target", target, get_args(PlainTarget))
-    searches = choose_names("searches", searches, SEARCHES)
-    if not searches:
-        raise InputError(f"no searches asked for; choose among {', '.join(SEARCHES)}")
     model = check_model(model)
     for depth, layer in enumerate(model.layers):
         if layer.attention.weighting.hard:
@@ -436,21 +404,15 @@ def estimate_lipschitz(
         )
     model = at_length(model, length)
     search = Searches(model, query, target, steps, seed)
-    slopes = set(searches) != {"substitution"}
-    looks = [search.look(index, tokens, slopes) for index, tokens in enumerate(drawn)]
-    met = {
-        "substitution": [look.substitution for look in looks],
-        "local": [look.local for look in looks],
-    }
-    if "ball" in searches and restarts:
-        order = sorted(looks, key=lambda look: -look.local.value)
-        starts = enumerate(itertools.islice(itertools.cycle(order), restarts))
-        met["ball"] = [search.ascend(look, k) for k, look in starts]
-    found = [_largest(met[name]) for name in SEARCHES if name in {*searches} & {*met}]
-    if not found:
-        raise InputError("restarts = 0 leaves none of the searches asked for")
+    looks = [search.look(index, tokens) for index, tokens in enumerate(drawn)]
+    order = sorted(looks, key=lambda look: -look.local.value)
+    met = [
+        [look.substitution for look in looks],
+        [look.local for look in looks],
+        [search.ascend(order[k % len(order)], k) for k in range(restarts)],
+    ]
+    found = [_largest(estimates) for estimates in met if estimates]
     top = max(found, key=lambda one: one.value)
-    norms = [look.norms for look in looks if look.local.iterations]
     return LipschitzEstimate(
         **dataclasses.asdict(top),
         length=length,
@@ -459,5 +421,4 @@ def estimate_lipschitz(
         radius=ball_radius(model, length),
         influence=max(look.influence for look in looks),
         searches=tuple(found),
-        position_norms=functools.reduce(np.fmax, norms, np.full(length, np.nan)),
     )
