@@ -99,43 +99,21 @@ OWN_LENGTHS = (11, 101, 1001, 10001)
 # The arithmetic before it, with the o(1) replaced by the bound of the step for j != i,
 # needs n >= H^k/(2 - 1/C).
 def many_heads_findings() -> tuple[Finding, ...]:
-    """Findings of step 8: at 1200 heads, around the smallest false H, its sums at n = 2."""
+    """Findings of step 8: the claim at 1200 heads, and its arithmetic at n = 2."""
     # The slope is 1 + e^{2A} of the literal reading, A = 4 mu.
     mu, slope = 0.12, 1 + CONTEXT.exp(8 * real(0.12))
-    left = _change(1200, mu, slope, 10001, real("1e-3"))
+    distance = real("1e-3")
+    # At y_i = 0 the logits are zero and the keys cancel: the average is 0.
+    moved = _balanced(real(mu) * distance, distance, 10001)
+    left = _unclipped(1200 * slope * moved)
     model = "H = 1200, mu = 0.12, n = 10001, D = 1e-3; "
-    many = [
-        Finding("8", _OWN, model + name, left, _own_claim(mu, slope, norm, "1e-3"))
-        for name, norm in _READINGS.items()
-    ]
-    return (*many, *_smallest(), _arithmetic(mu, slope))
-
-
-def _own_claim(mu: float, slope: Real, norm: float, distance: str | Real) -> Real:
-    # The number of heads does not enter the claim about position i.
-    constants = _constants(mu, float(slope), norm)
-    return real(constants.own(1, 1.0).value) * real(distance)
-
-
-def _smallest() -> tuple[Finding, ...]:
-    """Findings at the smallest H that violates the claim and at H - 1, for either F."""
-    distance, length = real("1e-9"), 10**9 + 1
-    # e^x (x - 1) = 1 at x = 2A is where 16 (1 + e^{2A})/mu is least.
-    exponent = 1 + CONTEXT.lambertw(CONTEXT.exp(-1)).real
     found = []
     for name, norm in _READINGS.items():
-        ratio = int(norm) ** 2
-        mu = float(exponent / (2 * ratio))
-        slope = 1 + CONTEXT.exp(2 * ratio * real(mu))
-        right = _own_claim(mu, slope, norm, distance)
-        per_head = _change(1, mu, slope, length, distance)
-        heads = int(CONTEXT.ceil(right / per_head))
-        model = f"mu = {mu:.4f}, n = 10^9 + 1, D = 1e-9; {name}"
-        found += [
-            Finding("8", _OWN, f"H = {h}, {model}", h * per_head, right)
-            for h in (heads, heads - 1)
-        ]
-    return tuple(found)
+        # The number of heads does not enter the claim about position i.
+        claim = _constants(mu, float(slope), norm).own(1, 1.0)
+        right = real(claim.value) * distance
+        found.append(Finding("8", _OWN, model + name, left, right))
+    return (*found, _arithmetic(mu, slope))
 
 
 def _arithmetic(mu: float, slope: Real) -> Finding:
@@ -162,12 +140,6 @@ def _constants(mu: float, lipschitz: float, norm: float) -> PrintedConstants:
     )
 
 
-def _change(heads: int, mu: float, slope: Real, length: int, distance: Real) -> Real:
-    """Exact change of y_i; an ArithmeticError where it exceeds the clip at 1."""
-    # At y_i = 0 the logits are zero and the keys cancel: the average is 0.
-    return _unclipped(heads * slope * _balanced(real(mu) * distance, distance, length))
-
-
 def _balanced(slope: Real, own: Real, length: int) -> Real:
     """Average where half of the other keys are +1 and half -1, and key i is `own`."""
     half = (length - 1) // 2
@@ -175,6 +147,7 @@ def _balanced(slope: Real, own: Real, length: int) -> Real:
 
 
 def _unclipped(change: Real) -> Real:
+    """`change`; an ArithmeticError where it exceeds the clip at 1."""
     if change > 1:
         raise ArithmeticError(f"the output {change} leaves the clip at 1")
     return change

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mpmath
 import numpy as np
 import pytest
 
@@ -56,19 +55,6 @@ def test_the_conclusion_holds_below_the_threshold_and_with_the_literal_norm():
     # In the limit 13/(16 (1 + e^-12)), which it may not exceed by more than 1/n.
     assert below.ratio == pytest.approx(13 / (16 * (1 + math.exp(-12))), rel=1e-6)
     assert one("9", "A = 10", "literal").holds
-
-
-@pytest.mark.parametrize(
-    ("words", "heads", "threshold"),
-    [(("10^9", "literal"), 460, 128), (("10^9", "tight"), 115, 32)],
-)
-def test_the_smallest_number_of_heads_that_violates_step_8(words, heads, threshold):
-    violating, below = findings("8", *words)
-    assert f"H = {heads}," in violating.model
-    assert not violating.holds
-    assert below.holds
-    limit = threshold * mpmath.exp(1 + mpmath.lambertw(mpmath.exp(-1)).real)
-    assert heads - 1 < limit < heads
 
 
 def softmax_average(logits, keys):
