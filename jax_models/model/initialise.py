@@ -21,31 +21,27 @@ from jax_models.arguments import (
     expect_number,
     refuse_unread,
     refusing_moved,
-    show,
 )
 from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
 from jax_models.jax_arguments import check_float_type, expect_key
 from jax_models.model.attention import Attention, Schedule
-from jax_models.model.entry import Entry
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS, FeedForward, Layer
 from jax_models.model.mask import MASKS
 from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
 from jax_models.model.pytree import array_fields
-from jax_models.model.readout import Head, Readout
+from jax_models.model.readout import Readout
 from jax_models.model.relative import DistanceBias, Rotary
-from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Norm
+from jax_models.model.rows import ACTIVATIONS, NORMS, Norm
 from jax_models.model.scores import SCORES
 from jax_models.model.transformer import Transformer
 from jax_models.run.device_memory import require_memory
 from jax_models.weighting import WEIGHTINGS, make_weighting
 
-HEADS = ("linear", "tied", "masked_lm", "pooler", "classifier")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Architecture:
-    """Norms, blocks, attention variants and head of a random transformer.
+    """Norms, blocks, attention variants and read-out of a random transformer.
 
     Args:
         norm: which norm stands where `layer_norm` places one, one of `NORMS`.
@@ -61,21 +57,12 @@ class Architecture:
         rotary: turns queries and keys by their positions; None for nothing.
         window: rows see positions that are less than this away; None for all.
         tie_resolution: width of a score cell of hard weightings.
-        same_layers: for each layer, the index of the first layer that has the same
-            weights, as (0, 1, 0, 0); by default every layer has its own.
         max_length: rows of a position table.
-        entry_norm: whether a norm stands before the first layer.
-        d_embedding: width of embeddings and positions, which are then projected to
-            d_model; None for d_model itself.
         final_norm: whether a norm follows the last layer.
-        head: linear, the read-out; tied, the embedding; masked_lm, a map, the activation,
-            a norm and the embedding; pooler, a map and tanh; classifier, the pooler's
-            and a map to the classes.
-        num_classes: classes of a linear head or a classifier; None for no linear head.
+        num_classes: classes of the read-out; None for no read-out.
 
     Raises:
-        InputError: for an unknown name, a size below 1, a value of another type, a
-            classifier without num_classes.
+        InputError: for an unknown name, a size below 1, a value of another type.
     """
 
     norm: str = "layer_norm"
@@ -90,20 +77,16 @@ class Architecture:
     rotary: Rotary | None = None
     window: int | None = None
     tie_resolution: float | None = None
-    same_layers: Sequence[int] | None = None
     max_length: int = 512
-    entry_norm: bool = False
-    d_embedding: int | None = None
     final_norm: bool = False
-    head: str = "linear"
     num_classes: int | None = None
 
     def __post_init__(self) -> None:
         expect_integer("max_length", self.max_length, 1)
-        for name in ("num_classes", "window", "key_value_heads", "d_embedding"):
+        for name in ("num_classes", "window", "key_value_heads"):
             if getattr(self, name) is not None:
                 expect_integer(name, getattr(self, name), 1)
-        for name in ("final_norm", "entry_norm", "biases", "gated"):
+        for name in ("final_norm", "biases", "gated"):
             expect_kind(name, getattr(self, name), bool | np.bool_, "True or False")
         bias = "an Alibi or DistanceBuckets, or None"
         expect_kind("distance_bias", self.distance_bias, DistanceBias | None, bias)
@@ -113,11 +96,6 @@ class Architecture:
             choose_name("query_key_norm", self.query_key_norm, NORMS)
         choose_name("activation", self.activation, ACTIVATIONS)
         choose_name("combine", self.combine, COMBINATIONS)
-        choose_name("head", self.head, HEADS)
-        if self.head == "classifier" and self.num_classes is None:
-            raise InputError(
-                'head="classifier" needs num_classes, how many classes it has'
-            )
 
 
 PLAIN = Architecture()
@@ -170,7 +148,7 @@ def random_transformer(
         position: none, sinusoidal, table, or a position encoding.
         temperature: a schedule for every layer; a number is a constant one, None 1.
         scale: of the weights' deviations, >= 0.
-        architecture: norms, blocks, variants of attention, and the head.
+        architecture: norms, blocks, variants of attention, and the read-out.
         dtype: float32 or float64.
 
     Returns:
@@ -202,8 +180,7 @@ def random_transformer(
     per_layer = (4 * d_model + (1 + into) * d_ff) * d_model
     rows = vocab_size + (parts.num_classes or 0)
     rows += parts.max_length * (isinstance(position, str) and position == "table")
-    wide = max(d_model, parts.d_embedding or 0)
-    needed = (num_layers * per_layer + rows * wide) * jnp.dtype(dtype).itemsize
+    needed = (num_layers * per_layer + rows * d_model) * jnp.dtype(dtype).itemsize
     require_memory("a model of these sizes", needed)
     if d_model % num_heads:
         raise InputError(
@@ -217,7 +194,6 @@ def random_transformer(
     if not any(WEIGHTINGS[name].hard for name in names):
         why = "no layer has hard attention"
         refuse_unread("tie_resolution", parts.tie_resolution, None, why)
-    first = _first_layers(parts.same_layers, names)
     expect_key(key)
     ends, *layer_keys = _split(key, num_layers + 1)
     draw = _Draw(parts, d_model, scale, dtype)
@@ -248,19 +224,13 @@ def random_transformer(
             parts.combine,  # pyright: ignore[reportArgumentType]
         )
 
-    table, embedding, last, out, out_bias = _split(ends, 5)
-    # Layers that are the same are one object: a tree has their weights once.
-    drawn = {at: layer(at) for at in dict.fromkeys(first)}
-    narrow = parts.d_embedding or d_model
-    # Folded in: a part that only some architectures have takes no key of the others'.
-    entry = draw.entry(jax.random.fold_in(ends, 1))
+    table, embedding, last, *out = _split(ends, 5)
     model = Transformer(
-        embedding=gaussian_numbers(embedding, (vocab_size, narrow), dtype, scale),
-        layers=tuple(drawn[at] for at in first),
-        position=_position(table, position, (parts.max_length, narrow), dtype),
-        entry=entry if entry.operations else None,
+        embedding=gaussian_numbers(embedding, (vocab_size, d_model), dtype, scale),
+        layers=tuple(map(layer, range(num_layers))),
+        position=_position(table, position, (parts.max_length, d_model), dtype),
         final_norm=draw.norm(last) if parts.final_norm else None,
-        readout=draw.head(out, out_bias, vocab_size),
+        readout=draw.readout(iter(out)),
     )
     return check_model(model)
 
@@ -272,29 +242,6 @@ def _weighting_names(weighting: Any, num_layers: int) -> list[str]:
     if len(names) != num_layers:
         raise InputError(f"{len(names)} weightings for num_layers = {num_layers}")
     return names
-
-
-def _first_layers(same_layers: Any, weightings: Sequence[str]) -> tuple[int, ...]:
-    """Index, for each layer, of the first layer with the same weights."""
-    num_layers = len(weightings)
-    if same_layers is None:
-        return tuple(range(num_layers))
-    first = tuple(same_layers) if isinstance(same_layers, Sequence) else ()
-    for at, place in enumerate(first):
-        expect_integer(f"same_layers[{at}]", place, 0)
-    own = all(x <= at and first[x] == x for at, x in enumerate(first))
-    if len(first) != num_layers or not own:
-        raise InputError(
-            f"same_layers = {show(same_layers)}; expected num_layers = {num_layers} "
-            "numbers, each of its own layer or of an earlier one that has its own weights"
-        )
-    for at, place in enumerate(first):
-        if weightings[at] != weightings[place]:
-            raise InputError(
-                f"weighting[{at}] = {weightings[at]!r}, but the layer is the same as "
-                f"layer {place}, whose weighting is {weightings[place]!r}"
-            )
-    return first
 
 
 def _position(key: PRNGKeyArray, kind: Any, shape: tuple[int, int], dtype: Any) -> Any:
@@ -322,9 +269,6 @@ class _Draw:
     scale: float
     dtype: Any
 
-    def bias(self, key: PRNGKeyArray, *shape: int) -> Float[Array, "..."]:
-        return gaussian_numbers(key, shape, self.dtype, 0.1 * self.scale)
-
     def tensors(
         self,
         kind: type,
@@ -343,19 +287,15 @@ class _Draw:
             found[name] = gaussian_numbers(key, shape, self.dtype, deviation)
         return found
 
-    def dense(self, kind: Any, keys: Any, width: int) -> Any:
-        """Returns kind(weight, bias), an affine map from d_model to `width` coordinates."""
-        sizes = {"read": self.d_model, "out": width}
-        sizes |= {"width": self.d_model, "classes": width}
-        return kind(**self.tensors(kind, iter(keys), sizes, ("weight", "bias")))
-
     def norm(
         self, key: PRNGKeyArray, name: str | None = None, size: int | None = None
     ) -> Norm:
         """Norm `name` of rows of `size` coordinates; by default `parts.norm`, d_model."""
-        kind = NORMS[name or self.parts.norm]
+        kind, shape = NORMS[name or self.parts.norm], (size or self.d_model,)
         keys = _split(key)[: len(array_fields(kind))]
-        scale, *others = (self.bias(key, size or self.d_model) for key in keys)
+        scale, *others = (
+            gaussian_numbers(key, shape, self.dtype, 0.1 * self.scale) for key in keys
+        )
         return kind(1 + scale, *others, self.parts.layer_norm_epsilon)
 
     def attention(
@@ -396,37 +336,12 @@ class _Draw:
             found |= self.tensors(FeedForward, own, sizes, ("gate", "gate_bias"))
         return FeedForward(**found, activation=parts.activation), norms
 
-    def entry(self, key: PRNGKeyArray) -> Entry:
-        """Norm and projection between the embedding and the first layer."""
-        parts, width = self.parts, self.parts.d_embedding
-        norm, *others = _split(key, 3)
-        sizes = {"width": self.d_model, "d_embedding": width or self.d_model}
-        names = ("projection", "projection_bias")[: 1 + parts.biases] if width else ()
-        found = self.tensors(Entry, iter(others), sizes, names)
-        return Entry(self.norm(norm, size=width) if parts.entry_norm else None, **found)
-
-    def head(
-        self, key: PRNGKeyArray, bias_key: PRNGKeyArray, vocab_size: int
-    ) -> Readout | Head | None:
-        """Read-out or head, None where the architecture has neither."""
-        parts = self.parts
-        if parts.head == "linear":
-            classes = parts.num_classes
-            pair = (key, bias_key)
-            return None if classes is None else self.dense(Readout, pair, classes)
-        keys = _split(key, 5)
-        offset = self.bias(bias_key, vocab_size)
-        if parts.head == "tied":
-            return Head((), offset, True)
-        dense = self.dense(Affine, keys[:2], self.d_model)
-        if parts.head == "masked_lm":
-            steps = (dense, ACTIVATIONS[parts.activation], self.norm(keys[2]))
-            return Head(steps, offset, True)
-        pooled = (dense, ACTIVATIONS["tanh"])
-        if parts.head == "pooler":
-            return Head(pooled)
-        assert parts.num_classes is not None
-        return Head((*pooled, self.dense(Affine, keys[3:5], parts.num_classes)))
+    def readout(self, keys: Iterator[PRNGKeyArray]) -> Readout | None:
+        """Map of final activations to the classes; None where there are none."""
+        if self.parts.num_classes is None:
+            return None
+        sizes = {"width": self.d_model, "classes": self.parts.num_classes}
+        return Readout(**self.tensors(Readout, keys, sizes, ("weight", "bias")))
 
 
 def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
@@ -451,8 +366,6 @@ def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
         name = jax.tree_util.keystr(path)
         if ".norm" in name or "_norm." in name:
             return jnp.ones_like(leaf) if name.endswith("scale") else leaf * 0
-        if ".readout" in name and name.endswith(".scale"):
-            return jnp.ones_like(leaf)
         # Slopes and tables of a bias of the distance are given, not drawn.
         if name.endswith(("bias", ".b1", ".b2")):
             return jnp.zeros_like(leaf)

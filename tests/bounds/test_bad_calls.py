@@ -71,7 +71,6 @@ BOOLEANS = {
     "sweep",
     "reverse_pass",
     "final_norm",
-    "entry_norm",
     "biases",
     "gated",
 }

@@ -14,7 +14,7 @@ import numpy as np
 import jax_models as jm
 from jax_models.model.mask import MASKS
 from jax_models.weighting import WEIGHTINGS
-from tests.architecture import with_architecture
+from tests.architecture import random_model
 
 SHAPE = {"num_heads": 2, "d_model": 8, "d_ff": 16, "vocab_size": 3, "dtype": "float64"}
 TOKENS = np.random.default_rng(0).integers(0, 3, 12)
@@ -56,7 +56,7 @@ def build(case, seed=0) -> Any:
     options["temperature"] = TEMPERATURES[case.get("temperature", "none")]
     options.pop("target", None)
     block_biases = options.pop("block_biases", True)
-    model = jm.random_transformer(jax.random.key(seed), **with_architecture(**options))
+    model = random_model(seed, **options)
     return model if block_biases else without_block_biases(model)
 
 

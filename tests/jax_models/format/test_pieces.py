@@ -11,12 +11,11 @@ import jax_models as jm
 from benchmarks import reference
 from jax_models.format.build import build_model
 from jax_models.model.entry import TokenDropout
-from jax_models.model.initialise import HEADS
 from jax_models.model.position import PairTable
 from jax_models.model.pytree import in_bytes
 from jax_models.model.rows import ACTIVATIONS, Affine, Product, RmsNorm
 from jax_models.run.evaluate import linear_readout
-from tests.architecture import small_model, with_attention
+from tests.architecture import HEADS, small_model, with_attention
 from tests.bounds.attention_pieces import PIECES, model_of
 from tests.bounds.influence.expect import refused
 from tests.bounds.test_every_word import PIECES as WORDS
@@ -221,11 +220,6 @@ def test_a_bias_of_the_embedding_without_the_embedding_is_refused():
         jm.apply_logits(dataclasses.replace(draw(), readout=head), np.asarray([0, 1]))
 
 
-def test_what_a_classifier_needs_is_said():
-    with refused(r"classifier.*needs num_classes"):
-        draw("classifier", num_classes=None)
-
-
 FOUR_LAYERS = SHAPE | {"num_layers": 4}
 REPEATED = small_model(**FOUR_LAYERS, dtype="float64", same_layers=(0, 1, 1, 0))
 
@@ -248,18 +242,3 @@ def test_the_reference_reads_the_file_as_the_same_model():
     tokens = np.asarray([0, 2, 1, 1, 0])
     expected = reference.forward(*written(REPEATED), tokens)
     np.testing.assert_allclose(jm.apply(REPEATED, tokens), expected, 1e-11, 1e-11)
-
-
-@pytest.mark.parametrize(
-    ("same", "message"),
-    [((0, 0, 1, 0), "earlier one"), ((0,), "num_layers = 4"), (0, "same_layers = 0")],
-)
-def test_places_that_are_none_are_refused(same, message):
-    with refused(message):
-        small_model(**FOUR_LAYERS, same_layers=same)
-
-
-def test_one_layer_has_one_weighting():
-    names = ("softmax", "average_hard", "softmax", "softmax")
-    with refused(r"weighting\[1\] = 'average_hard'"):
-        small_model(**FOUR_LAYERS, weighting=names, same_layers=(0, 0, 0, 0))
