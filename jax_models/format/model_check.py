@@ -17,8 +17,6 @@ from jax_models.arguments import show
 from jax_models.errors import InputError
 from jax_models.format.build import build_model, name_tensors
 from jax_models.format.config import describe_model
-from jax_models.model.pytree import map_once
-from jax_models.model.temperature import ConstantTemperature
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import Softmax
 
@@ -28,7 +26,7 @@ _KNOWN: dict[tuple[int, bool], weakref.ref[Transformer]] = {}
 
 
 def check_model(model: Any) -> Transformer:
-    """Returns a valid model, with tuples for lists and JAX arrays for NumPy's.
+    """Returns a valid model, with JAX arrays for NumPy's.
 
     Raises `InputError` for a model that is not valid. Traced models are not checked.
     """
@@ -42,9 +40,6 @@ def check_model(model: Any) -> Transformer:
     # An id serves again once its object is gone: the reference must be to this very model.
     if _KNOWN.get((id(model), wide), lambda: None)() is model:
         return model
-    # In the result numbers as temperatures are constant schedules, NumPy arrays JAX arrays,
-    # lists tuples.
-    model = _settled(model)
     # Values of traced models are not known, and not checked.
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(model)):
         return model
@@ -64,40 +59,6 @@ def check_model(model: Any) -> Transformer:
     place = id(model), wide
     _KNOWN[place] = weakref.ref(model, lambda _: _KNOWN.pop(place))
     return model
-
-
-def _settled(model: Transformer) -> Transformer:
-    """Returns the model with tuples for lists, constant temperatures for plain numbers."""
-    found: dict[str, Any] = {}
-    for name in ("layers", "vocabulary", "substitutable", "special"):
-        value = getattr(model, name)
-        numbers = isinstance(value, tuple) and any(
-            isinstance(x, np.integer) for x in value
-        )
-        if numbers or isinstance(value, list | np.ndarray):
-            found[name] = tuple(
-                int(x) if isinstance(x, np.integer) else x for x in value
-            )
-    if isinstance(found.get("layers", model.layers), tuple):
-        old = found.get("layers", model.layers)
-        new = map_once(_with_schedule, old)
-        # A model that needs no change stays the same object, which `_KNOWN` has by its id.
-        if any(one is not other for one, other in zip(new, old, strict=True)):
-            found["layers"] = new
-    return dataclasses.replace(model, **found) if found else model
-
-
-def _with_schedule(layer: Any) -> Any:
-    attention: Any = getattr(layer, "attention", None)
-    value: Any = getattr(attention, "temperature", None)
-    if not isinstance(value, int | float) and getattr(value, "shape", None) != ():
-        return layer
-    return dataclasses.replace(
-        layer,
-        attention=dataclasses.replace(
-            attention, temperature=ConstantTemperature(value)
-        ),
-    )
 
 
 _hints = functools.cache(typing.get_type_hints)

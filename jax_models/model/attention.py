@@ -6,6 +6,7 @@ value matrix.
 """
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -61,12 +62,15 @@ class Attention:
     window: int | None = dataclasses.field(default=None, metadata={"static": True})
     rotary: Rotary | None = dataclasses.field(default=None, metadata={"static": True})
     # Length of an input that is padded; see `Sight.end`. No part of a file.
-    end: Array | None = dataclasses.field(default=None, metadata={"late": True})
+    end: Array | None = None
 
     def __post_init__(self) -> None:
-        """Sets the weighting's roundings of a score, and makes the window an `int`."""
+        """Sets the weighting's roundings of a score; a plain temperature is constant."""
         if isinstance(self.window, np.integer):
             vars(self).update(window=int(self.window))
+        plain: Any = self.temperature
+        if isinstance(plain, int | float) or getattr(plain, "shape", None) == ():
+            vars(self).update(temperature=ConstantTemperature(plain))
         # To first order, relative to the score: d products and a bias in the query and in the
         # key, `placing_steps`, d_k products, and the division by the score scale.
         _, key_width, width = self.query.shape

@@ -17,13 +17,8 @@ def pytree(cls: Class) -> Class:
     """Makes a class a frozen dataclass and a pytree, and returns it."""
     fields = dataclasses.fields(cls := dataclasses.dataclass(frozen=True)(cls))
     # Fields with metadata `static=True` belong to the structure, all others are children.
-    late = tuple(f.name for f in fields if f.metadata.get("late"))
-    static = tuple(
-        f.name for f in fields if f.metadata.get("static") and f.name not in late
-    )
-    every = tuple(f.name for f in fields if not f.metadata.get("static"))
-    data = tuple(name for name in every if name not in late)
-    late_data = tuple(name for name in every if name in late)
+    static = tuple(f.name for f in fields if f.metadata.get("static"))
+    data = tuple(f.name for f in fields if not f.metadata.get("static"))
     shared = tuple(f.name for f in fields if f.metadata.get("shared"))
 
     def divide(tree: Any) -> tuple[dict[str, Any], tuple[Any, ...]]:
@@ -40,14 +35,6 @@ def pytree(cls: Class) -> Class:
             if found := _same_entries(children[name]):
                 children[name], of = found
                 aux += ((name, of),)
-        for name in late:
-            # A field with `late=True`, static or not, belongs to the pytree only if it is not
-            # None: adding such a field to a class leaves stored digests of structures valid.
-            value = getattr(tree, name)
-            if value is not None and name in late_data:
-                children[name], aux = value, (*aux, (name, True))
-            elif value is not None:
-                aux += ((name, value),)
         return children, aux
 
     def flatten(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -63,17 +50,10 @@ def pytree(cls: Class) -> Class:
         # Without __init__: JAX unflattens trees of its own marks too, which no check would
         # pass.
         tree, (_, *said) = object.__new__(cls), aux
-        rest = iter(children)
-        values = {name: next(rest) for name in data}
-        values |= dict(zip(static, said[: len(static)], strict=True))
-        # Late fields that the structure does not name are None.
-        values |= dict.fromkeys(late)
+        values = dict(zip(data, children, strict=True))
+        values |= dict(zip(static, said, strict=False))
         for name, of in said[len(static) :]:
-            if name in late_data:
-                values[name] = next(rest)
-            elif name in late:
-                values[name] = of
-            elif isinstance(values[name], tuple):  # JAX puts its own marks there too
+            if isinstance(values[name], tuple):  # JAX puts its own marks there too
                 values[name] = tuple(values[name][at] for at in of)
         vars(tree).update(values)
         return tree

@@ -53,10 +53,10 @@ class Transformer:
     pooling: Pooling | None = dataclasses.field(default=None, kw_only=True)
     padding: Padding | None = dataclasses.field(default=None, kw_only=True)
     head_row: Literal["first", "last"] | None = dataclasses.field(
-        default=None, kw_only=True, metadata={"static": True, "late": True}
+        default=None, kw_only=True, metadata={"static": True}
     )
     special: tuple[int, ...] | None = dataclasses.field(
-        default=None, kw_only=True, metadata={"static": True, "late": True}
+        default=None, kw_only=True, metadata={"static": True}
     )
     final_norm: Norm | None = None
     readout: Readout | Head | None = None
@@ -67,6 +67,17 @@ class Transformer:
     substitutable: tuple[int, ...] | None = dataclasses.field(
         default=None, metadata={"static": True}
     )
+
+    def __post_init__(self) -> None:
+        """Makes lists and arrays of layers, names and symbols tuples."""
+        for name in ("layers", "vocabulary", "substitutable", "special"):
+            value = getattr(self, name)
+            if isinstance(value, list | np.ndarray) or (
+                # A tuple of many symbols is not gone through each time.
+                isinstance(value, tuple) and isinstance((*value[:1], 0)[0], np.integer)
+            ):
+                plain = (int(x) if isinstance(x, np.integer) else x for x in value)
+                vars(self)[name] = tuple(plain)
 
     def __repr__(self) -> str:
         """One line: number and kinds of layers, sizes and float type, no weights."""

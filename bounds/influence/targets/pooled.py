@@ -27,9 +27,7 @@ class Pooled(Target):
         default=None, repr=False, metadata=STATIC
     )
     # Number of rows before the padding of the input; None without padding.
-    count: Int[Array, ""] | None = dataclasses.field(
-        default=None, repr=False, metadata={"late": True}
-    )
+    count: Int[Array, ""] | None = dataclasses.field(default=None, repr=False)
 
     def value(self, base: Float[Array, "rows width"]) -> Float[Array, "width"] | None:
         """Pooled vector."""

@@ -82,21 +82,6 @@ def test_one_layer_in_several_places_has_its_weights_once():
     assert len(set(map(jax.tree_util.keystr, paths))) == len(leaves)
 
 
-def test_layers_that_differ_have_the_structure_they_had():
-    # Digests of structures stand in stored keys.
-    model = apart(repeated())
-    _, aux = jax.tree_util.default_registry.flatten_one_level(model)
-    assert aux == (jm.Transformer, None, None, None)
-
-
-def test_a_field_that_came_late_is_in_the_structure_where_it_says_something():
-    model = apart(repeated())
-    said = dataclasses.replace(model, head_row="first")
-    assert jax.tree.structure(said) != jax.tree.structure(model)
-    assert jax.tree.map(lambda x: x, said).head_row == "first"
-    assert jax.tree.map(lambda x: x, model).head_row is None
-
-
 def test_a_derivative_by_a_layer_sums_over_its_places():
     model, tokens = repeated(), jnp.asarray([0, 2, 1])
     loss = lambda model: (jm.forward(model, tokens)[0] ** 2).sum()
@@ -113,18 +98,3 @@ def test_jax_may_put_its_own_marks_in_place_of_layers():
     assert jax.tree.structure(marked) == structure
     scaled = jax.vmap(lambda model, x: model.embedding * x, (None, 0))
     assert scaled(model, jnp.arange(2.0)).shape == (2, 3, 4)
-
-
-def test_a_late_array_is_a_leaf_only_where_it_is_given():
-    model = repeated()
-    plain = model.layers[0].attention
-    ended = dataclasses.replace(plain, end=jnp.int32(3))
-    assert len(jax.tree.leaves(ended)) == len(jax.tree.leaves(plain)) + 1
-    assert jax.tree.structure(ended) != jax.tree.structure(plain)
-    assert "end" not in str(jax.tree.structure(plain))
-    again = jax.tree.map(lambda x: x + 1, ended)
-    assert int(again.end) == 4
-    assert again.rotary is None
-    paths = {jax.tree_util.keystr(x) for x, _ in jax.tree.leaves_with_path(ended)}
-    assert ".end" in paths
-    assert jax.tree.map(lambda x: x, plain).end is None
