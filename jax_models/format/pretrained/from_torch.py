@@ -10,11 +10,9 @@ from jaxtyping import Float
 
 from jax_models.arguments import expect_integer, expect_kind, expect_number, show
 from jax_models.errors import InputError
-from jax_models.format.pieces import encode_position
 from jax_models.format.pretrained.families import gpt2
 from jax_models.format.pretrained.load import finish, float_type
 from jax_models.format.pretrained.parts import ALL, Parts, Source, kind_of
-from jax_models.model.position import Coordinates, Position, PositionTable, Sinusoidal
 from jax_models.model.transformer import Transformer
 
 # Prefixes of all names that torch.compile and DistributedDataParallel add.
@@ -144,7 +142,7 @@ def from_torch(
     heads: int,
     *,
     embedding: str | Float[np.ndarray, "symbols width"] | None = None,
-    position: str | Float[np.ndarray, "tokens width"] | Position | None = None,
+    position: str | Float[np.ndarray, "tokens width"] | None = None,
     readout: str | None = None,
     norm_first: bool | None = None,
     activation: str | None = None,
@@ -165,7 +163,7 @@ def from_torch(
         heads: number of attention heads in each layer.
         embedding: the table, an array or its name in the state; an encoder needs it.
         position: what is added to the embedding: a table [n, d], an array or its name in
-            the state, or a position of this package. None is nothing for an encoder.
+            the state. None is nothing for an encoder.
         readout: the name of the map that logits are read with. None is the map that
             nanoGPT names, if it is in the state, and no map for an encoder.
         norm_first: whether the norm stands before attention and before the block.
@@ -197,7 +195,8 @@ def from_torch(
     parts.read_heads(parts.width)
     if kind.position is not None and position is None:
         position = f"{prefix}{kind.position}"
-    _put_position(parts, source, position)
+    if position is not None:
+        parts.put("position", source.rows_of("position", position))
     count = _put_layers(parts, kind, prefix)
     mask = "future" if said["causal"] else "none"
     parts.config |= {
@@ -238,15 +237,6 @@ def _find(source: State) -> tuple[Module, str]:
             f"{' or '.join(MODULES)}"
         )
     return found[0]
-
-
-def _put_position(parts: Parts, source: State, position: Any) -> None:
-    if isinstance(position, Sinusoidal | Coordinates):
-        parts.config["position"] = encode_position(position)
-    elif position is not None:
-        if isinstance(position, PositionTable):
-            position = np.asarray(position.table)
-        parts.put("position", source.rows_of("position", position))
 
 
 def _put_layers(parts: Parts, kind: Module, prefix: str) -> int:

@@ -116,7 +116,7 @@ SPELLINGS = {
         },
         {
             "embedding": stored("encoder")["embedding.weight"],
-            "position": jm.PositionTable(places_of("encoder")),
+            "position": places_of("encoder"),
         },
     ),
     "a table": (
@@ -152,17 +152,6 @@ def test_a_tied_read_out_is_the_embedding_and_another_is_not():
     logits = np.asarray(jm.apply_logits(imported("nanogpt"), tokens))
     found = jm.apply_logits(read("nanogpt", held), tokens)
     np.testing.assert_allclose(found, 2 * logits, rtol=1e-13)
-
-
-def test_positions_may_be_a_formula():
-    held = {k: x for k, x in stored("encoder").items() if k != "places"}
-    found = read("encoder", held, position=jm.Sinusoidal())
-    assert found.position == jm.Sinusoidal()
-    table = np.asarray(jm.Sinusoidal().encode(12, 16))
-    same = read("encoder", held, position=table)
-    np.testing.assert_array_equal(
-        jm.apply(found, np.arange(12)), jm.apply(same, np.arange(12))
-    )
 
 
 def test_a_state_that_changes_later_leaves_the_model_as_it_was():
