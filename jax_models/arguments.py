@@ -258,7 +258,10 @@ def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json_file(
-    what: str, path: str | os.PathLike[str], pairs: Callable[[Any], Any] | None = None
+    what: str,
+    path: str | os.PathLike[str],
+    pairs: Callable[[Any], Any] | None = None,
+    remedy: str = "",
 ) -> Any:
     """Returns the JSON in an ordinary file, whose objects are made of `pairs`."""
     content = read_file(what, path, CONFIG_BYTES)
@@ -267,7 +270,8 @@ def read_json_file(
     except InputError as error:
         raise InputError(f"{os.fspath(path)!r}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{os.fspath(path)!r} is not JSON: {error}") from error
+        said = f"{os.fspath(path)!r} is not JSON: {error}{remedy}"
+        raise InputError(said) from error
 
 
 def _item(value: Any) -> Any:

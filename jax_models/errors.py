@@ -15,14 +15,22 @@ class InputError(ValueError):
 
 
 @contextlib.contextmanager
-def errors_of(thing: str | None) -> Iterator[None]:
-    """Begins the message of an `InputError` with the name of a thing, unless it is None."""
+def errors_of(
+    # its name begins the message; None leaves errors as they are
+    thing: str | None,
+    # of errors that become an `InputError`; by default those that are one
+    *kinds: type[Exception],
+) -> Iterator[None]:
+    """Raises an `InputError` that begins with the name of a thing for errors about it."""
+    caught = kinds or (InputError,)
     try:
         yield
-    except InputError as error:
-        if thing is None:
+    except caught as error:
+        if thing is None or (kinds and isinstance(error, InputError)):
             raise
-        raise InputError(f"{thing}: {error}") from error
+        # The text of a missing key is the key alone.
+        said = repr(error) if isinstance(error, LookupError | StopIteration) else error
+        raise InputError(f"{thing}: {said}") from error
 
 
 class InputWarning(UserWarning):

@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from jax_models.arguments import expect_file, expect_kind
 from jax_models.atomic import write_atomically
-from jax_models.errors import InputError
+from jax_models.errors import InputError, errors_of
 from jax_models.format.build import build_model, name_tensors
 from jax_models.format.config import decode_config, encode_config
 from jax_models.format.model_check import check_model
@@ -107,14 +107,10 @@ def load(path: str | os.PathLike[str]) -> Transformer:
     tensors, metadata = read_safetensors(path)
     if "config" not in metadata:
         raise InputError(f"{str(path)!r} has no 'config' in its safetensors metadata")
-    try:
+    with errors_of(f"{str(path)!r}: config is not JSON", ValueError, RecursionError):
         config = json.loads(metadata["config"])
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{str(path)!r}: config is not JSON: {error}") from error
-    try:
+    with errors_of(repr(str(path))):
         return build_model(config, tensors)
-    except InputError as error:
-        raise InputError(f"{str(path)!r}: {error}") from error
 
 
 def read_weightings(path: str | os.PathLike[str]) -> set[str] | None:

@@ -16,10 +16,8 @@ SMILES = "one molecule a line, and its name behind it if it has one"
 
 def read_whole(name: str, path: str) -> str:
     """Content of a text file, without a byte-order mark."""
-    try:
+    with errors_of(f"{path}: not a text in UTF-8", UnicodeDecodeError):
         content = read_file(f"--{name}", path, INPUT_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text in UTF-8 ({error})") from error
     return content.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -19,7 +19,7 @@ from jax_models.arguments import (
     expect_number,
     show,
 )
-from jax_models.errors import InputError
+from jax_models.errors import InputError, errors_of
 from jax_models.model.attention import Schedule
 from jax_models.model.position import (
     Coordinates,
@@ -140,10 +140,8 @@ def _decode_term(at: int, entry: Any) -> PowerTerm | ResidueTerm:
     residue = isinstance(entry, dict) and "modulus" in entry
     kind: Any = ResidueTerm if residue else PowerTerm
     said = read_fields(where, entry, kind)
-    try:
+    with errors_of(where):
         return kind(**said)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
 
 
 def encode_position(position: Any) -> dict[str, Any] | None:

@@ -381,13 +381,29 @@ def forward(
         Activations [n, d] or [r, d], and the reports (None for soft layers).
     """
     tokens = check_tokens(model.vocab_size, tokens)
-    y = embed(model, tokens)
     hidden = None if model.padding is None else model.padding.hides(tokens)
+    return run_layers(
+        model,
+        embed(model, tokens),
+        lambda layer, y, rows: apply_layer(layer, y, rows, hidden),
+        rows,
+    )
+
+
+def run_layers(
+    model: Transformer,
+    # the first layer's input
+    y: Float[Array, "tokens width"],
+    # from a layer, its input and the rows wanted, all if None, to output and tie report
+    apply: Callable[[Layer, Array, Array | None], tuple[Array, TieReport | None]],
+    rows: Int[Array, "rows"] | None = None,
+) -> tuple[Float[Array, "rows width"], tuple[TieReport | None, ...]]:
+    """Final activations of `rows`, all by default, and one tie report per layer."""
     reports = []
     for depth, layer in enumerate(model.layers):
         last = depth == len(model.layers) - 1
         # Rows of the last layer are read by no other: those not wanted are left out.
-        y, report = apply_layer(layer, y, rows if last else None, hidden)
+        y, report = apply(layer, y, rows if last else None)
         reports.append(report)
     if not model.layers and rows is not None:
         y = y[rows]

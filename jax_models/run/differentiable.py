@@ -19,6 +19,8 @@ from jax_models.model.transformer import (
     attention_input,
     combine_heads,
     join_heads,
+    run_layers,
+    scores_per_row,
 )
 from jax_models.run.blocks import map_rows, row_block
 from jax_models.weighting.base import contract
@@ -46,13 +48,7 @@ def forward_embeddings(
         Activations of all rows, or of those queried.
     """
     rows = rows if model.entry is None else model.entry(rows)
-    for depth, layer in enumerate(model.layers):
-        last = depth == len(model.layers) - 1
-        rows = _apply_layer(layer, rows, queried if last else None)
-    # Without layers no last layer has chosen the rows.
-    if not model.layers and queried is not None:
-        rows = rows[queried]
-    return rows if model.final_norm is None else model.final_norm(rows)
+    return run_layers(model, rows, _apply_layer, queried)[0]
 
 
 def embed_mixture(
@@ -77,8 +73,8 @@ def _apply_layer(
     layer: Layer,
     rows: Float[Array, "tokens width"],
     queried: Int[Array, "rows"] | None,
-) -> Float[Array, "_ width"]:
-    """Returns the layer's output at positions `queried`, of all rows if it is None."""
+) -> tuple[Float[Array, "_ width"], None]:
+    """The layer's output at positions `queried`, of all rows if None; reports no ties."""
     length = rows.shape[0]
     inputs = attention_input(layer, rows)
     store = store_keys(layer.attention, inputs)
@@ -100,8 +96,8 @@ def _apply_layer(
         return combine_heads(layer, y, join_heads(contract(weights, store.values)))
 
     # No tiles of keys: a row has its scores of all keys at once.
-    per_row = layer.attention.num_heads * length * layer.attention.pair_width
+    per_row = scores_per_row(layer.attention, length)
     if queried is not None:
         rows, inputs = rows[queried], inputs[queried]
     block = row_block(positions.shape[0], per_row)
-    return map_rows(run, (positions, rows, inputs), block)
+    return map_rows(run, (positions, rows, inputs), block), None

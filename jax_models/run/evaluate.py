@@ -43,6 +43,7 @@ from jax_models.model.transformer import (
     read_heads,
     read_logits,
     reduce_reports,
+    run_layers,
     scores_per_row,
     symbol_rows,
 )
@@ -160,13 +161,10 @@ def _forward_share(
 ) -> tuple[Array, tuple[TieReport | None, ...]]:
     """Final activations of one device's tokens, and each layer's tie report of these rows."""
     y = symbol_rows(model, tokens, encodings)
-    reports = []
-    for layer in model.layers:
-        y, report = _apply_share(shares, layer, y)
-        reports.append(jax.tree.map(lambda x: x[None], report))
-    if model.final_norm is not None:
-        y = model.final_norm(y)
-    return y, tuple(reports)
+    y, reports = run_layers(
+        model, y, lambda layer, y, _: _apply_share(shares, layer, y)
+    )
+    return y, jax.tree.map(lambda x: x[None], reports)
 
 
 def _apply_share(

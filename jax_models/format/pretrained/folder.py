@@ -6,7 +6,6 @@ file when `read` is called, so that a file is never in memory whole.
 """
 
 import itertools
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from jax_models.arguments import CONFIG_BYTES, has_file, read_file, show
-from jax_models.errors import InputError
+from jax_models.arguments import has_file, read_json_file, show
+from jax_models.errors import InputError, errors_of
 from jax_models.format.file import CONVERT
 from jax_models.format.pretrained.parts import Source, kind_of
 from jax_models.format.pretrained.torch_file import read_torch
@@ -130,12 +129,9 @@ class Folder(Source):
         if file not in self._files and path.suffix != ".safetensors":
             self._files[file] = read_torch(path)
         if file not in self._files:
-            try:
+            what = f"{str(path)!r} is not a complete safetensors file; {AGAIN}"
+            with errors_of(what, safetensors.SafetensorError, TypeError):
                 self._files[file] = safetensors.safe_open(path, framework="np")
-            except (safetensors.SafetensorError, TypeError) as error:
-                raise InputError(
-                    f"{str(path)!r} is not a complete safetensors file: {error}; {AGAIN}"
-                ) from error
         return self._files[file]
 
     def _find_tensors(self) -> dict[str, str]:
@@ -214,11 +210,7 @@ def read_json(path: Path) -> dict[str, Any]:
             f"{str(path.parent)!r} has no file {path.name}; expected the folder of a "
             "checkpoint"
         )
-    content = read_file("file", path, CONFIG_BYTES)
-    try:
-        found = json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{str(path)!r} is not JSON: {error}; {AGAIN}") from error
+    found = read_json_file("file", path, remedy=f"; {AGAIN}")
     if not isinstance(found, dict):
         raise InputError(
             f"{str(path)!r} holds {show(found)}; expected an object; {AGAIN}"

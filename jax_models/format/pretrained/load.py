@@ -23,7 +23,7 @@ from jax_models.arguments import (
     read_json_file,
     show,
 )
-from jax_models.errors import InputError, InputWarning
+from jax_models.errors import InputError, InputWarning, errors_of
 from jax_models.format.build import build_model
 from jax_models.format.config import FORMATS
 from jax_models.format.file import read_safetensors
@@ -44,6 +44,7 @@ from jax_models.format.pretrained.parts import (
 from jax_models.format.pretrained.rotary import check_scalings
 from jax_models.format.pretrained.tokenizer import (
     LISTED,
+    MALFORMED,
     WHOLE,
     find_tokenizer,
     list_substitutes,
@@ -118,11 +119,9 @@ def read_folder(
     choose_name("head", asked, names)
     family.put_body(parts, prefix)
     if asked != "none":
-        try:
+        known = f"the names of heads here are {', '.join(names)}"
+        with errors_of(f"head = {asked!r} ({known})"):
             family.heads[asked](parts, prefix)
-        except InputError as error:
-            known = f"the names of heads here are {', '.join(names)}"
-            raise InputError(f"head = {asked!r}: {error}; {known}") from error
     if asked in OF_SEQUENCES:
         parts.config["head_row"] = "last" if "causal_lm" in family.heads else "first"
     if (pooling := read_pooling(source.path, parts.width)) is not None:
@@ -154,10 +153,8 @@ def finish(parts: Parts, left: Iterable[str]) -> Transformer:
             f"{source.called} holds tensors that a model of this family does not have: "
             f"{show(left)}; {source.unknown}"
         )
-    try:
+    with errors_of(source.called):
         return build_model(parts.config | {"format": FORMATS[1]}, parts.tensors)
-    except InputError as error:
-        raise InputError(f"{source.called}: {error}") from error
 
 
 def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
@@ -274,16 +271,12 @@ def find_separator(path: Path, symbols: dict[int, str]) -> int | None:
     name: Any = BETWEEN
     if path.suffix == ".json":
         name, said = None, read_json(path).get("post_processor") or {}
-        try:
+        with errors_of(f"{str(path)!r} is no tokenizer: in its pairs", *MALFORMED):
             for one in said.get("processors", [said]):
                 if one.get("type") == "BertProcessing":
                     name = one["sep"][0]
                 if one.get("type") == "TemplateProcessing":
                     name = _between(path, one["pair"])
-        except (LookupError, TypeError, AttributeError, StopIteration) as error:
-            raise InputError(
-                f"{str(path)!r} is no tokenizer: {error!r} where its pairs are read"
-            ) from error
     return next((symbol for symbol, x in symbols.items() if x == name), None)
 
 
@@ -316,18 +309,11 @@ def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
     listed, normalised = folder / "modules.json", False
     path = folder / "1_Pooling" / "config.json"
     if has_file("file", listed):
-        modules = _read(listed)
-        if not isinstance(modules, list) or not all(
-            isinstance(one, dict) and isinstance(one.get("type"), str)
-            for one in modules
-        ):
-            raise InputError(f"{str(listed)!r} holds {show(modules)}; expected modules")
-        kinds = [one["type"].rpartition(".")[2] for one in modules]
-        if kinds[:1] != ["Transformer"] or kinds[1:] not in (
-            [],
-            ["Pooling"],
-            ["Pooling", "Normalize"],
-        ):
+        modules = read_json_file("file", listed)
+        with errors_of(f"{str(listed)!r}: expected modules", *MALFORMED):
+            kinds = [one["type"].rpartition(".")[2] for one in modules]
+        allowed = ["Transformer", "Pooling", "Normalize"]
+        if kinds not in (allowed[:1], allowed[:2], allowed):
             raise InputError(
                 f"{str(listed)!r} lists {', '.join(kinds)}; expected Transformer, then "
                 f"Pooling, then Normalize; {OTHERWISE.format('modules.json')}"
@@ -338,12 +324,8 @@ def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
         normalised = len(kinds) == 3
     elif not has_file("file", path):
         return None
-    asked = _read(path)
-    modes = [
-        name
-        for name, on in (asked.items() if isinstance(asked, dict) else ())
-        if name.startswith("pooling_mode_") and on
-    ]
+    asked = read_json(path)
+    modes = [x for x, on in asked.items() if x.startswith("pooling_mode_") and on]
     if len(modes) != 1 or modes[0] not in MODES:
         raise InputError(
             f"{str(path)!r} asks for {' and '.join(modes) or 'no mode'}; expected one of "
@@ -356,15 +338,6 @@ def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
             f"numbers: it is another model's; {OTHERWISE.format('the pooling')}"
         )
     return {"kind": MODES[modes[0]], "normalised": normalised}
-
-
-def _read(path: Path) -> Any:
-    if not has_file("file", path):
-        raise InputError(
-            f"modules.json of {str(path.parent.parent)!r} names a pooling, and there is "
-            f"no file {str(path)!r}"
-        )
-    return read_json_file("file", path)
 
 
 # Allowed Euclidean norm of a row's difference over that of the largest row, by float type;

@@ -28,7 +28,7 @@ from jax_models.arguments import (
     read_file,
     show,
 )
-from jax_models.errors import InputError, InputWarning
+from jax_models.errors import InputError, InputWarning, errors_of
 from jax_models.format.pretrained.folder import list_files, read_json
 from jax_models.model.transformer import Transformer
 
@@ -47,6 +47,8 @@ UNKNOWN, FIRST, LAST = ("[UNK]", "<unk>"), ("[CLS]", "<cls>"), ("[SEP]", "<eos>"
 SHOWN = 32
 # More than any vocabulary; names are counted through up to the largest number.
 MOST_SYMBOLS = 2**22
+# What reading JSON of another form than expected raises.
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, StopIteration)
 # Longest name of a vocabulary of letters: one letter, or a pair such as residue and shape.
 LETTER = 2
 
@@ -102,10 +104,8 @@ class Tokenizer(BriefRepr):
         """Returns `encode` of each text, by its place in `source`; with one warning."""
         found = []
         for place, text in texts.items():
-            try:
+            with errors_of(f"{source}{place}"):
                 found.append(self._read(text, raise_case, **more))
-            except InputError as error:
-                raise InputError(f"{source}{place}: {error}") from error
         unknown = None if self.unknown is None else self.names[self.unknown]
         for at, what in (
             (1, "lower-case letters, which the vocabulary lacks, read as upper case"),
@@ -145,12 +145,10 @@ class Tokenizer(BriefRepr):
         return found.ids, raised, len(set(unknown).difference(x + 1 for x in unknown))
 
     def _split(self, text: str) -> Any:
-        try:
+        # The package's errors are of no class: half of a surrogate pair, for example.
+        what = f"the text {show(text)} is not UTF-8, or cannot be split"
+        with errors_of(what, Exception):
             return self._core.encode(text)
-        except Exception as error:  # of the package's own: half of a surrogate pair
-            raise InputError(
-                f"the text {show(text)} is not UTF-8, or cannot be split: {error}"
-            ) from error
 
     def _count_special(self, found: Any) -> int:
         return int(np.isin(found.ids, self.special).sum())
@@ -219,19 +217,16 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         InputError: there is none, it is broken, or the package `tokenizers` is missing.
     """
     path = find_tokenizer(path)
-    try:
+    missing = (
+        "texts need the package tokenizers, which is not installed; install it with: "
+        "pip install 'attention-bounds[texts]'"
+    )
+    with errors_of(missing, ImportError):
         package: Any = importlib.import_module("tokenizers")
-    except ImportError as error:
-        raise InputError(
-            "texts need the package tokenizers, which is not installed; install it with: "
-            "pip install 'attention-bounds[texts]'"
-        ) from error
     names, special = read_symbols(path)
     if path.suffix == ".json":
-        try:
+        with errors_of(f"{str(path)!r} is no tokenizer", Exception):
             core = package.Tokenizer.from_file(str(path))
-        except Exception as error:  # of the package's own, of no class
-            raise InputError(f"{str(path)!r} is no tokenizer: {error}") from error
     else:
         core = _of_vocabulary(package, path)
     sentences = path.with_name(SENTENCES)
@@ -285,7 +280,7 @@ def read_symbols(
     # Without the package `tokenizers`, which may not be installed.
     if path.suffix == ".json":
         stated: Any = read_json(path)
-        try:
+        with errors_of(f"{str(path)!r} is no tokenizer: in its vocabulary", *MALFORMED):
             listed = stated["model"]["vocab"]
             if isinstance(listed, list):  # pieces with their scores
                 listed = {piece: symbol for symbol, (piece, _) in enumerate(listed)}
@@ -293,10 +288,6 @@ def read_symbols(
             names = {symbol: name for name, symbol in listed.items()}
             names |= {x["id"]: x["content"] for x in added}
             special = {x["id"] for x in added if x.get("special")}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"{str(path)!r} is no tokenizer: {error!r} where its vocabulary is read"
-            ) from error
     else:
         entries = _entries(path)
         names, (_, listed) = dict(enumerate(entries)), _find_letters(entries)
@@ -349,10 +340,8 @@ def _configurations(path: Path) -> list[dict[str, Any]]:
 
 def _entries(path: Path) -> list[str]:
     """Lines of a `vocab.txt`: the names of symbols 0, 1, 2 and so on."""
-    try:
+    with errors_of(f"{str(path)!r} is not UTF-8", UnicodeDecodeError):
         content = read_file("vocabulary", path, CONFIG_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{str(path)!r} is not UTF-8: {error}") from error
     entries = [line.rstrip("\r") for line in content.split("\n")]
     return entries[:-1] if not entries[-1] else entries
 

@@ -255,11 +255,7 @@ def test_influences_on_it_are_those_of_the_pooled_rows(write):
     [
         (modules("Transformer", "Pooling"), ["max_tokens"], "pooling_mode_max_tokens"),
         (None, ["mean_tokens", "cls_token"], "pooling_mode_cls_token and pooling_mode"),
-        (
-            modules("Transformer", "Pooling"),
-            [],
-            "names a pooling, and there is no file",
-        ),
+        (modules("Transformer", "Pooling"), [], "1_Pooling' has no file config.json"),
         (modules("Transformer", "Pooling", "Dense"), ["mean_tokens"], "Pooling, Dense"),
         (modules("Pooling", "Transformer"), ["mean_tokens"], "lists Pooling"),
         ({"a": 1}, ["mean_tokens"], "expected modules"),

@@ -97,7 +97,7 @@ def test_the_tokenizer_may_stand_elsewhere(tmp_path):
 @pytest.mark.parametrize(
     ("stated", "complaint"),
     [
-        ({}, "is no tokenizer: KeyError"),
+        ({}, "is no tokenizer: in its vocabulary: KeyError"),
         ({"model": {"vocab": 3}}, "is no tokenizer"),
         (
             whole([], [MARK] * V)
