@@ -30,6 +30,8 @@ from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.pytree import pytree
 from jax_models.run.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
+from jax_models.weighting.base import same_position
+from jax_models.weighting.softmax_summary import SoftmaxSummary
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -42,6 +44,8 @@ class RowStatistics:
     #     X_m = |k_m - kbar|,  V_m = |v_m - b|,  Cov = sum_m a_m (v_m - b)(k_m - kbar)^T.
     query: Float[Array, "rows heads d_k"]  # scaled
     mean_key: Float[Array, "rows heads d_k"]
+    # Mean key less the key of the largest weight, of small relative error beside one near 1.
+    above_top: Float[Array, "rows heads d_k"]
     mean_value: Float[Array, "rows heads d_v"]  # the head's output
     covariance: Float[Array, "rows heads d_v d_k"]
     covariance_norm: Float[Array, "rows heads"]
@@ -80,12 +84,11 @@ def weigh_rows(
     """Moments of the base weights of the rows at `positions`, in two sweeps over the keys."""
     store, n = prepared.store, prepared.store.length
 
-    def run(block: tuple[Array, Array, Array, Array]) -> Any:
-        at, queries, lse, mean_value = (
-            block[0],
-            *(x.swapaxes(0, 1) for x in block[1:]),
-        )
-        of_block = QueryRows(at, queries, lse)
+    def run(block: tuple[Array, Array, SoftmaxSummary]) -> Any:
+        at, (queries, summary) = block[0], swapped(block[1:])
+        of_block = QueryRows(at, queries, summary.lse)
+        top = summary.top_index[..., None]
+        top_key = jnp.take_along_axis(store.keys, top, axis=1)
 
         def weights(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
             keys = slice_tile(store.keys, index, 1)
@@ -95,16 +98,22 @@ def weigh_rows(
 
         def first(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
             found, _, keys, _ = weights(index, valid)
-            return found.sum(axis=-1), product("hrk,hke->hre", found, keys)
+            rest = jnp.where(same_position(index, top, keys.dtype), 0, found)
+            sums = found.sum(axis=-1), rest.sum(axis=-1)
+            return *sums, product("hrk,hke->hre", rest, keys)
 
-        # The mean first, since distances are centred before they are squared and summed.
-        mass, mean = fold_tiles(first, add, n, key_tile(n))
-        mean = mean / jnp.where(mass > 0, mass, 1)[..., None]
+        # The mean first, since distances are centred before they are squared and summed. All
+        # are taken from the top column: where it is replaced, the others' weights grow by
+        # 1 / (1 - its weight), and with them what is rounded relative to more than theirs.
+        mass, rest_mass, rest = fold_tiles(first, add, n, key_tile(n))
+        rest = rest - rest_mass[..., None] * top_key
+        above_top = rest / jnp.where(mass > 0, mass, 1)[..., None]
 
         def second(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
             found, seen, keys, values = weights(index, valid)
-            key = keys[:, None] - mean[:, :, None]
-            value = values[:, None] - mean_value[:, :, None]
+            key = keys[:, None] - top_key[:, :, None] - above_top[:, :, None]
+            value = values[:, None] - summary.top_value[:, :, None]
+            value = value - summary.above_top[:, :, None]
             x = jnp.sqrt((key * key).sum(axis=-1))
             v = jnp.sqrt((value * value).sum(axis=-1))
             weighted = found * x
@@ -118,27 +127,29 @@ def weigh_rows(
             )
 
         spread, covariance, reach = fold_tiles(second, _join, n, key_tile(n))
-        found = (mean, covariance, spread, reach)
-        return tuple(x.swapaxes(0, 1) for x in found)
+        found = (top_key + above_top, above_top, covariance, spread, reach)
+        return swapped(found)
 
     heads, width = attention.num_heads, attention.key_width
     block = row_block(positions.shape[0], heads * 2 * width * key_tile(n))
-    rows = (
-        positions,
-        prepared.queries.swapaxes(0, 1),
-        prepared.summary.lse.swapaxes(0, 1),
-        prepared.summary.mean.swapaxes(0, 1),
-    )
-    mean, covariance, spread, reach = map_rows(run, rows, block)
+    queries, summary = swapped((prepared.queries, prepared.summary))
+    found = map_rows(run, (positions, queries, summary), block)
+    mean_key, above_top, covariance, spread, reach = found
     return RowStatistics(
-        query=rows[1],
-        mean_key=mean,
-        mean_value=rows[3],
+        query=queries,
+        mean_key=mean_key,
+        above_top=above_top,
+        mean_value=summary.mean,
         covariance=covariance,
         covariance_norm=spectral_norms(covariance),
         spread=spread,
         reach=reach,
     )
+
+
+def swapped(parts: Any) -> Any:
+    """A pytree of arrays with the first two axes exchanged."""
+    return jax.tree.map(lambda x: x.swapaxes(0, 1), parts)
 
 
 def add(first: Any, second: Any) -> Any:
@@ -214,7 +225,7 @@ class BaseRows:
     """Quantities of a layer's rows that the base pass and the adjoint pass fix."""
 
     statistics: RowStatistics
-    summary: Any  # of softmax, fields [rows, heads, ...]
+    summary: SoftmaxSummary  # fields [rows, heads, ...]
     map: RowMap
     sent: Float[Array, "rows classes concatenated"]  # cotangents of the heads
     head_weight: Float[Array, "rows heads"]  # their norms
@@ -269,7 +280,7 @@ def make_screened_layer(
     store = prepared.store
     by_row = BaseRows(
         statistics=statistics,
-        summary=jax.tree.map(lambda x: x.swapaxes(0, 1), prepared.summary),
+        summary=swapped(prepared.summary),
         map=rows,
         sent=heads,
         head_weight=spectral_norms(by_head.swapaxes(1, 2)),

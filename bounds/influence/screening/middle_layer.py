@@ -252,7 +252,7 @@ def _screen_rows(
         field = jnp.where(touched[:, None, None], field, 0)
         field = field.reshape(field.shape[0], -1, field.shape[-1])
         sent_field = jnp.einsum("jch,jhi->jci", base.sent, field, precision=HIGHEST)
-    turned = turn_derivative(replaced, columns, statistics, moved_query, first, common)
+    turned = turn_derivative(replaced, columns, base, moved_query, first, common)
     # Where the hull bounds the rest better, no turning is known.
     turned = jnp.where(bounds.turned.swapaxes(0, 1)[:, :, None], turned, 0)
     heads = replaced.heads + first + turned

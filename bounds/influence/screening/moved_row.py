@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bounds.influence.propagation.pointwise import RowBase, change_rows
 from bounds.influence.propagation.query_row import RowTile
 from bounds.influence.screening.defect import gain
-from bounds.influence.screening.layer_base import BaseRows, add
+from bounds.influence.screening.layer_base import BaseRows, add, swapped
 from bounds.influence.screening.replaced_column import Inputs, MovedColumns
 from bounds.influence.screening.row_map import move_row_map
 from bounds.influence.screening.softmax_defect import Moments, grow, softmax_defect
@@ -81,9 +81,8 @@ class KnownRow:
     ) -> "KnownRow":
         """Rows at positions `at`, whose base quantities are `base`."""
         own = inputs.change[at, :, jnp.arange(inputs.position.size)]
-        query, mean_key, summary = jax.tree.map(
-            lambda x: x.swapaxes(0, 1),
-            (base.statistics.query, base.statistics.mean_key, base.summary),
+        query, mean_key, summary = swapped(
+            (base.statistics.query, base.statistics.mean_key, base.summary)
         )
         change = project_query_changes(attention, own, store.length, at)
         return cls(attention, store, inputs, at, query, summary, mean_key, change)

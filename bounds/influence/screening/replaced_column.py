@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.influence.screening.defect import norm_defect
-from bounds.influence.screening.layer_base import BaseRows, RowStatistics
+from bounds.influence.screening.layer_base import BaseRows, swapped
 from bounds.influence.screening.row_map import carry_columns
 from bounds.influence.screening.softmax_defect import ReplacedColumn
 from bounds.readings import norm_before
@@ -158,9 +158,7 @@ def replace_column(
 ) -> tuple[Replaced, ReplacedColumn]:
     """Effect of the replacement on rows `at`, and its sizes for the softmax lemma."""
     statistics, position = base.statistics, columns.position
-    queries, summary = jax.tree.map(
-        lambda x: x.swapaxes(0, 1), (statistics.query, base.summary)
-    )
+    queries, summary = swapped((statistics.query, base.summary))
 
     def scores(
         keys: Float[Array, "heads substitutions d_k"],
@@ -217,43 +215,46 @@ def replace_column(
 def turn_derivative(
     replaced: Replaced,
     columns: Columns,
-    statistics: RowStatistics,
+    base: BaseRows,
     query_change: Float[Array, "rows heads d_k substitutions"],
     first: Float[Array, "rows heads d_v substitutions"],
     common: ByRow,
 ) -> Float[Array, "rows heads d_v substitutions"]:
     """Change of heads' first-order change by known changes, when column i is replaced."""
-    # With f the factor of the other columns' weights, t and t' the weight of column i:
-    #     (f - 1) first - f a common - f t d (v_i - b - a) + t' d' (v'_i - b - a),
-    #     d = dq . (k_i - kbar),  d' = dq . (k'_i - kbar).
+    # With f the factor of the other columns' weights, k^ and v^ their mean key and value, t
+    # and t' the weight of column i, the change is
+    #     (f - 1) first - f a common
+    #         + (1 - t') [ t' dq . (k'_i - k^) (v'_i - v^) - t dq . (k_i - k^) (v_i - v^) ].
     # `first` is the base derivative by the known changes, dq among them; `common` the mean
     # known change of the other columns' scores. Where f is infinite the result means nothing.
-    weights = replaced.weights
-    f, less_one, old, new = (
-        x.swapaxes(0, 1)
-        for x in (weights.others, weights.others_change, weights.old, weights.new)
-    )
+    statistics, weights = base.statistics, swapped(replaced.weights)
 
     def product(keys: Float[Array, "..."], subscripts: str) -> ByRow:
         return jnp.einsum(subscripts, query_change, keys, precision=HIGHEST)
 
+    def at(x: ByRow) -> Float[Array, "rows heads 1 substitutions"]:
+        return x[:, :, None]
+
+    # What column i differs from the others' mean is what it does from the mean of all, over
+    # 1 - t. Beside a top column of weight near 1 the latter is known from the former.
+    rest = jnp.where(weights.old_rest > 0, weights.old_rest, 1)
     centre, _ = columns.centres
     key, mean_key = columns.keys - centre[:, None], statistics.mean_key - centre
     before = product(key, "jhei,hie->jhi") - product(mean_key, "jhei,jhe->jhi")
+    top = -product(statistics.above_top, "jhei,jhe->jhi")
+    before = jnp.where(weights.is_top, top, before) / rest
     after = before + product(columns.key_change, "jhei,hie->jhi")
     value, value_change = (
         x.swapaxes(1, 2) for x in (columns.values, columns.value_change)
     )
-    away = value - statistics.mean_value[..., None] - replaced.heads
-
-    def at(x: ByRow) -> Float[Array, "rows heads 1 substitutions"]:
-        return x[:, :, None]
-
+    away = (value - statistics.mean_value[..., None]) / at(rest)
+    away = jnp.where(at(weights.is_top), -base.summary.rest_above_top[..., None], away)
+    turned = at(weights.new * after - weights.old * before) * away
+    turned = turned + at(weights.new * after) * value_change
     return (
-        at(less_one) * first
-        - at(f * common) * replaced.heads
-        + at(new * after - f * old * before) * away
-        + at(new * after) * value_change
+        at(weights.others_change) * first
+        - at(weights.others * common) * replaced.heads
+        + at(weights.new_rest) * turned
     )
 
 

@@ -1,16 +1,15 @@
 """What known changes do once column i is replaced, against derivatives written out."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks import reference
 from bounds.influence.propagation.first_layer import prepare_layer
-from bounds.influence.screening.layer_base import (
-    QueryRows,
-    make_screened_layer,
-    tile_weights,
-)
+from bounds.influence.screening.layer_base import make_screened_layer
 from bounds.influence.screening.replaced_column import (
     MovedColumns,
     replace_column,
@@ -20,79 +19,102 @@ from bounds.influence.screening.replaced_column import (
 from tests.bounds.lemma5.certificate.one_layer import D, N, draw_layer
 
 EVERY = jnp.arange(N, dtype=jnp.int32)
+MANY = reference.multiprecision(60)
 
 
-def screened(mask, drawn):
+def screened(mask, drawn, sharpness=1.0):
     """A layer's attention, and its base with cotangents of zero."""
     layer = draw_layer({"mask": mask, "score": "dot_product"})
+    attention = layer.attention
+    attention = dataclasses.replace(attention, query=sharpness * attention.query)
+    layer = dataclasses.replace(layer, attention=attention)
     rows, none = jnp.asarray(drawn(size=(N, D))), jnp.zeros((N, 1, D))
     prepared = jax.jit(prepare_layer)(layer, rows, EVERY)
-    return layer.attention, make_screened_layer(layer, prepared, EVERY, none)[0]
+    return attention, make_screened_layer(layer, prepared, EVERY, none)[0]
 
 
-@pytest.mark.parametrize("mask", ["none", "future"])
-def test_the_known_turning_is_the_reference_s_derivative_less_the_base_s(mask):
+@jax.jit
+def turned(attention, base, moved, position, query_change, columns_change):
+    """The change of the base derivative, of which the columns' part is given."""
+    columns = take_columns(base.prepared, moved, base.centres, position)
+    replaced, _ = replace_column(attention, base.by_row, EVERY, columns)
+    covariance = base.by_row.statistics.covariance
+    by_query = jnp.einsum("jhve,jhei->jhvi", covariance, query_change)
+    first, common = columns_change
+    known = (query_change, by_query + first, common)
+    return turn_derivative(replaced, columns, base.by_row, *known)
+
+
+# Where queries are large, a column of all the weight leaves, and others have what was
+# far below the rounding of it.
+@pytest.mark.parametrize(("mask", "sharpness"), [("none", 150.0), ("future", 1.0)])
+def test_the_known_turning_is_the_reference_s_derivative_less_the_base_s(
+    mask, sharpness
+):
     drawn = np.random.default_rng(0).normal
-    attention, base = screened(mask, drawn)
+    attention, base = screened(mask, drawn, sharpness)
     position = jnp.asarray([2, 4], jnp.int32)
-    statistics, prepared, store = (
-        base.by_row.statistics,
-        base.prepared,
-        base.prepared.store,
-    )
+    prepared, store = base.prepared, base.prepared.store
     h, e = store.keys.shape[0], store.keys.shape[2]
     v, i = store.values.shape[2], position.size
     key, value = drawn(size=(h, N, e, i)), drawn(size=(h, N, v, i))
     dq = drawn(size=(N, h, e, i))
     none = jnp.zeros((h, N, i))
     moved = MovedColumns(jnp.asarray(key), jnp.asarray(value), none, none)
-    columns = take_columns(prepared, moved, base.centres, position)
-    replaced, _ = jax.jit(replace_column)(attention, base.by_row, EVERY, columns)
 
     # Written out: all is [h, j, m, i], of rows j and columns m.
-    every = QueryRows(EVERY, prepared.queries, prepared.summary.lse)
-    weights, seen = tile_weights(attention, every, store.keys, EVERY, N)
-    a, queries = np.asarray(weights)[..., None], np.asarray(prepared.queries)
-    start = [np.asarray(x)[..., None] for x in (store.keys, store.values)]
+    queries, keys, values = map(
+        MANY.numbers, (prepared.queries, store.keys, store.values)
+    )
+    key, value, step = map(MANY.numbers, (key, value, dq))
+    seen = np.tri(N, dtype=bool) if mask == "future" else np.ones((N, N), bool)
+    raised = MANY.exp(np.einsum("hje,hme->hjm", queries, keys)) * seen
+    a = (raised / raised.sum(axis=2, keepdims=True))[..., None]
+    start = [x[..., None] for x in (keys, values)]
     apart = np.asarray(EVERY[:, None] != position)
     now_key, now_value = (
         x + np.where(apart[:, None], 0, y)
         for x, y in zip(start, (key, value), strict=True)
     )
     score = np.einsum("hje,hmei->hjmi", queries, key)
-    raised = a * np.exp(np.where(apart, 0, score))
+    raised = a * MANY.exp(np.where(apart, 0, score))
     now = raised / raised.sum(axis=2, keepdims=True)
     known = a * np.random.default_rng(1).uniform(0, 2, (h, N, N, 1)) * apart
-    mean = np.einsum("jhei,jhe->hji", dq, statistics.mean_key)[:, :, None]
 
-    def derivative(weights, factor, keys, values):
-        outputs = np.einsum("hjmi,hmvi->hjvi", weights, values)
-        turned = np.einsum("jhei,hmei->hjmi", dq, keys) - mean
-        by_score = factor * known * score + weights * turned
-        found = np.einsum("hjmi,hmvi->hjvi", factor * known, value)
-        found += np.einsum("hjmi,hmvi->hjvi", by_score, values)
-        return found - by_score.sum(axis=2)[:, :, None] * outputs
+    def means(weights, values):
+        return np.einsum("hjmi,hmvi->hjvi", weights, values)
 
-    one = np.broadcast_to(a, now.shape)
-    factor = (now * apart).sum(axis=2) / (a * apart).sum(axis=2)
-    first = derivative(
-        one, 1.0, *(np.broadcast_to(x, (*x.shape[:-1], i)) for x in start)
-    )
-    there = derivative(now, factor[:, :, None], now_key, now_value)
-    found = jax.jit(turn_derivative)(
-        replaced,
-        columns,
-        statistics,
-        *map(
-            jnp.asarray,
-            (dq, first.swapaxes(0, 1), (known * score).sum(2).swapaxes(0, 1)),
-        ),
-    )
-    rows = np.asarray(seen)[:, position] & np.asarray(apart)
+    def by_columns(weights, values):
+        """The known part by the columns, of weights `weights`."""
+        outputs = means(weights, values)
+        found = means(known, value) + means(known * score, values)
+        return found - (known * score).sum(axis=2)[:, :, None] * outputs
+
+    def by_query(weights, keys, values):
+        turned = np.einsum("jhei,hmei->hjmi", step, keys)
+        turned = weights * (turned - (weights * turned).sum(axis=2, keepdims=True))
+        return means(turned, values)
+
+    before = np.broadcast_to(a, now.shape)
+    keys, values = (np.broadcast_to(x, (*x.shape[:-1], i)) for x in start)
+    factor = (now * apart).sum(axis=2) / (before * apart).sum(axis=2)
+    first = by_columns(before, values)
+    there = factor[:, :, None] * by_columns(now, now_value)
+    there = there + by_query(now, now_key, now_value)
+    exact = there - first - by_query(before, keys, values)
+    common = (known * score).sum(axis=2)
+    columns_change = [
+        jnp.asarray(x.swapaxes(0, 1).astype(float)) for x in (first, common)
+    ]
+    found = turned(attention, base, moved, position, jnp.asarray(dq), columns_change)
+    rows = seen[:, position] & np.asarray(apart)
     assert rows.sum() > N / 2
-    pair = (there - first).transpose(1, 3, 0, 2)[rows]
+    assert sharpness == 1.0 or factor.max() > 1e25
     np.testing.assert_allclose(
-        np.asarray(found).transpose(0, 3, 1, 2)[rows], pair, rtol=1e-9, atol=1e-12
+        np.asarray(found).transpose(0, 3, 1, 2)[rows],
+        exact.astype(float).transpose(1, 3, 0, 2)[rows],
+        rtol=1e-9,
+        atol=1e-12,
     )
 
 
