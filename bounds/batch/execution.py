@@ -1,12 +1,9 @@
-"""Cells (runs) of a sweep on a Dask cluster, and limits on a process's memory."""
+"""Cells (runs) of a sweep on a Dask cluster."""
 
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import jax
 
 from bounds.store.output import has_package
 from bounds.store.provenance import provenance
@@ -15,31 +12,11 @@ from bounds.store.sweep import Cell, GoOn, Outcome, Outcomes, compute
 from jax_models.errors import InputError
 from jax_models.interrupt import raise_requested
 from jax_models.run.compiler import avoid_miscompilation
-from jax_models.run.device_memory import SHARE, host_bytes
 
-# For the blocks of a cell, on machines that have twice that.
-BLOCK_MEMORY = 2**32
-# Linux gives a process 65530 memory maps, and every compiled program takes some.
-MOST_MAPS = 40_000
 # Seconds until a scheduler that does not answer is given up.
 PATIENCE = 30
 # Seconds after which workers that have come meanwhile are given cells.
 LOOK_AGAIN = 1.0
-
-
-def block_memory() -> int:
-    """Bytes for all that a cell computes at a time, where no flag sets them."""
-    # Sizes of blocks move the last bits and are part of a cell's key: 4 GiB everywhere, or
-    # on a small machine half of its memory, rounded down to a power of two.
-    share = max(1, host_bytes() // SHARE)
-    return min(BLOCK_MEMORY, 1 << (share.bit_length() - 1))
-
-
-def release_programs() -> None:
-    """Clears JAX's compiled programs if the process has many memory maps (on Linux)."""
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
-        jax.clear_caches()
 
 
 def run_on_cluster(
@@ -124,22 +101,16 @@ def open_cluster(local_workers: int | None, scheduler: str | None) -> Iterator[A
         )
     import distributed  # pyright: ignore[reportMissingImports]
 
-    with contextlib.ExitStack() as opened:
-        cluster: Any = scheduler
-        if scheduler is None:
-            own = distributed.LocalCluster(
-                n_workers=local_workers,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address=None,
-                host="127.0.0.1",
-            )
-            cluster = opened.enter_context(own)
-        try:
-            client = distributed.Client(cluster, timeout=PATIENCE)
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"--scheduler={scheduler}: no Dask scheduler answers there within "
-                f"{PATIENCE} s ({error}); start one with: dask scheduler"
-            ) from error
-        yield opened.enter_context(client)
+    own: dict[str, Any] = {}
+    if scheduler is None:
+        own = {"n_workers": local_workers, "threads_per_worker": 1, "processes": True}
+        own |= {"dashboard_address": None, "host": "127.0.0.1"}
+    try:
+        client = distributed.Client(scheduler, timeout=PATIENCE, **own)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--scheduler={scheduler}: no Dask scheduler answers there within "
+            f"{PATIENCE} s ({error}); start one with: dask scheduler"
+        ) from error
+    with client:
+        yield client

@@ -13,11 +13,17 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jax_models.arguments import SPEC_BYTES, expect_keys, once_each, read_file
+from jax_models.arguments import (
+    SPEC_BYTES,
+    expect_keys,
+    expect_kind,
+    once_each,
+    read_file,
+)
 from jax_models.errors import InputError
 
 KEYS = ("command", "fixed", "sweep")
-# A sweep of more cells is a mistake in a range, and its plan alone would fill memory.
+# The plan alone of a larger sweep would fill memory.
 MOST_CELLS = 100_000
 # Python's reader of TOML takes memory with the square of a key's parts; two are enough.
 MOST_PARTS = 16
@@ -35,12 +41,18 @@ class Specification:
     sweep: Mapping[str, tuple[str, ...]]  # values of each swept flag, in order
 
     def __post_init__(self) -> None:
-        """Refuse a flag that is both fixed and swept, and more than `MOST_CELLS` cells."""
-        for name in self.sweep:
+        """Refuse empty or repeated values, flags given twice, and too many cells."""
+        for name, values in self.sweep.items():
             if name in self.fixed:
                 raise InputError(
                     f"--{name} is both fixed and swept; give one of the two"
                 )
+            if not values or "" in values:
+                found = ",".join(values)
+                raise InputError(f"--sweep {name}: a value is empty, found {found!r}")
+            ((value, count),) = collections.Counter(values).most_common(1)
+            if count > 1:
+                raise InputError(f"--sweep {name}: the value {value} is named twice")
         size = math.prod(map(len, self.sweep.values()))
         if size > MOST_CELLS:
             raise InputError(
@@ -55,10 +67,7 @@ class Specification:
 
 
 def read_sweep(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Swept flags and their values, from texts `flag=a,b,c`.
-
-    Values that hold commas are separated by semicolons; a..b are all integers from a to b.
-    """
+    """Swept flags and their values, from texts `flag=a,b,c` or `flag=a,b;c`."""
     swept: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
@@ -67,7 +76,8 @@ def read_sweep(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
             raise InputError(f"--sweep {text}: expected flag=a,b,c, as in seed=1,2")
         if name in swept:
             raise InputError(f"--sweep {text}: {name} is swept twice")
-        swept[name] = _checked(name, _values(values))
+        parts = values.split(";" if ";" in values else ",")
+        swept[name] = tuple(value.strip() for value in parts)
     return swept
 
 
@@ -96,43 +106,15 @@ def read_specification(path: str) -> Specification:
 def _specified(read: Any) -> Specification:
     """Specification of a file's decoded content."""
     expect_keys("the specification", read, KEYS)
-    command = read.get("command")
-    if not isinstance(command, str):
-        raise InputError(f"command is {command!r}; expected a name")
-    fixed, sweep = read.get("fixed", {}), read.get("sweep", {})
-    for name, value in {"fixed": fixed, "sweep": sweep}.items():
-        if not isinstance(value, dict):
-            raise InputError(f"{name} is {value!r}; expected an object")
+    expect_kind("command", command := read.get("command"), str, "a name")
+    for name in ("fixed", "sweep"):
+        expect_kind(name, read.get(name, {}), dict, "an object")
     swept = {}
-    for name, values in sweep.items():
-        if not isinstance(values, list) or not values:
-            raise InputError(f"sweep.{name} is {values!r}; expected a list of values")
-        swept[name] = _checked(name, [typed(value, name) for value in values])
-    held = {name: typed(value, name) for name, value in fixed.items()}
-    return Specification(command, held, swept)
-
-
-def _values(text: str) -> list[str]:
-    """Returns the values that a text lists by commas, semicolons or a range a..b."""
-    if span := re.fullmatch(r"([0-9]{1,10})\.\.([0-9]{1,10})", text.strip()):
-        first, last = map(int, span.groups())
-        if last < first:
-            raise InputError(f"{text}: the range ends before it begins")
-        if last - first >= MOST_CELLS:
-            raise InputError(f"{text}: a range of more than {MOST_CELLS} values")
-        return [str(value) for value in range(first, last + 1)]
-    return [value.strip() for value in text.split(";" if ";" in text else ",")]
-
-
-def _checked(name: str, values: Sequence[str]) -> tuple[str, ...]:
-    if not values or "" in values:
-        raise InputError(
-            f"--sweep {name}: a value is empty, found {','.join(values)!r}"
-        )
-    for value, count in collections.Counter(values).items():
-        if count > 1:
-            raise InputError(f"--sweep {name}: the value {value} is named twice")
-    return tuple(values)
+    for name, values in read.get("sweep", {}).items():
+        expect_kind(f"sweep.{name}", values, list, "a list of values")
+        swept[name] = tuple(typed(value, name) for value in values)
+    fixed = {name: typed(value, name) for name, value in read.get("fixed", {}).items()}
+    return Specification(command, fixed, swept)
 
 
 def typed(value: Any, name: str) -> str:

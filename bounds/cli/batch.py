@@ -2,8 +2,8 @@
 
 A cell is one run of --command with one set of flags: those of the command that stand
 beside it, which hold in every cell, and one value of each swept flag (--sweep flag=a,b,c,
-repeated; separate values that hold commas by semicolons; a..b are all integers from a to
-b). --spec=FILE says the same as TOML or JSON, with the keys command, fixed and sweep.
+repeated; separate values that hold commas by semicolons). --spec=FILE says the same as
+TOML or JSON, with the keys command, fixed and sweep.
 All flags and values are read by the command's own flags before anything runs.
 
 Cells are run in the order of their lengths, in one process that keeps what it
@@ -15,7 +15,7 @@ store, and so is the figure: the main result, or --y, against the length, the fi
 flag of numbers, or --x, with a line for each combination of what else is swept.
 
     --command=entropy --sweep language=parity,dyck2 --lengths=8,64 --out=results/sweep
-    --command=curve --sweep seed=0..9 --sweep num_layers=1,2 --out=results/seeds --dry_run
+    --command=curve --sweep seed=0,1,2 --sweep num_layers=1,2 --out=results/seeds --dry_run
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ import fnmatch
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,20 @@ from bounds.figures.primitives import MAX_SERIES
 from bounds.figures.sweep_layout import choose_layout
 from bounds.influence.targets.table import unit_of
 from bounds.store.output import file_sha256, has_package, plain, sha256
-from bounds.store.results import MemoryResults, ResultStore, cell_key, read_cells
+from bounds.store.results import (
+    MemoryResults,
+    ResultStore,
+    cell_key,
+    read_cells,
+    read_store,
+)
 from bounds.store.sweep import Cell, run_here
-from bounds.store.table import SWEPT, Table
+from bounds.store.table import SWEPT
 from bounds.version import __version__
 from jax_models.arguments import expect_file
 from jax_models.errors import InputError, errors_of
-from jax_models.run.device_memory import memory_planned
+from jax_models.run.device_memory import memory_planned, planned_bytes
+from jax_models.run.kept_programs import release_programs
 
 # The commands that can be swept, and the columns that may be their main result, in words:
 # the first that has numbers is drawn.
@@ -88,10 +95,10 @@ FURTHER = {
 DATA_FLAGS = ("seed", "input")
 
 
-def options_of_cells(options: type[Group]) -> list[str]:
-    """Names of options that cells may be given: of keys, and the folder of programs."""
+def options_of_cells(options: type[Group]) -> dict[str, Declared]:
+    """Options that cells may be given: of keys, and the folder of programs."""
     every = fields_of(options).items()
-    return [x for x, one in every if one.key or x == "compilation_cache"]
+    return {x: one for x, one in every if one.key or x == "compilation_cache"}
 
 
 def find_batched(command: str) -> Command:
@@ -128,12 +135,8 @@ def make_cells(specification: Specification) -> list[Cell]:
     for swept in specification.cells():
         given = {**specification.fixed, **swept}
         label = " ".join(f"{name}={value}" for name, value in swept.items())
-        try:
-            arguments = [f"--{name}={value}" for name, value in given.items()]
-            options = command.read(arguments)
-        except InputError as error:
-            told = one_line(error)
-            raise InputError(f"{label}: {told}" if label else told) from error
+        with errors_of(label or None):
+            options = command.read([f"--{x}={value}" for x, value in given.items()])
         # One process runs many cells: the longest input of all decides before the first.
         avoid_miscompiling(options)
         config = _config(options, hashed)
@@ -150,24 +153,30 @@ def longest(cell: Cell) -> int:
 
 def _config(options: Group, hashed: Callable[[str], str]) -> dict[str, Any]:
     """Key of a cell: its flags, the content of its files, and the planned memory."""
-    about, values = options.declared(), plain(options.values())
-    keys = sorted(name for name in about if about[name].key)
-    config: dict[str, Any] = {
+    declared, values = options.declared(), plain(options.values())
+    keys = sorted(name for name, one in declared.items() if one.key)
+    return {
         "command": options.COMMAND,
         "cell": "run",
         "version": __version__,
-        "block_memory": execution.block_memory(),
+        "block_memory": planned_bytes(),
         # A command may refuse a flag that does not apply, even with its default value.
         "given": [name for name in keys if name in options.given],
         **{name: values[name] for name in keys},
+        **_hashes(options, hashed),
     }
-    for name in keys:
-        path = values[name]
-        if about[name].file and path and path not in about[name].words:
+
+
+def _hashes(options: Group, hashed: Callable[[str], str]) -> dict[str, str]:
+    """SHA-256 of the files and folders that options of the key name."""
+    found = {}
+    for name, one in options.declared().items():
+        path = getattr(options, name)
+        if one.key and one.file and path and path not in one.words:
             if not os.path.isdir(path):
                 expect_file(f"--{name}", path)
-            config[f"{name}_sha256"] = hashed(path)
-    return config
+            found[f"{name}_sha256"] = hashed(path)
+    return found
 
 
 def _content_sha256(path: str) -> str:
@@ -181,24 +190,26 @@ def _content_sha256(path: str) -> str:
 
 def perform(options: Group, config: Mapping[str, Any]) -> dict[str, Any]:
     """Rows of a cell's run; any error is an `InputError`."""
-    execution.release_programs()
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            for name, value in options.values().items():
-                # The result of another file would stand under a wrong key.
-                digest = config.get(f"{name}_sha256")
-                if digest is not None and _content_sha256(value) != digest:
-                    raise InputError(
-                        f"{value} is not the file that the sweep was planned with; run "
-                        "the same command again to plan it with the one that is there"
-                    )
+    release_programs()
+    try:
+        for name, digest in _hashes(options, _content_sha256).items():
+            # The result of another file would stand under a wrong key.
+            if config[name] != digest:
+                raise InputError(
+                    f"{getattr(options, name.removesuffix('_sha256'))} is not the file "
+                    "that the sweep was planned with; run the same command again to "
+                    "plan it with the one that is there"
+                )
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            memory_planned(config["block_memory"]),
+        ):
             alone = dataclasses.replace(options, out=folder)
-            with memory_planned(config["block_memory"]):
-                found = find_batched(options.COMMAND).measure(alone, MemoryResults())
-            return {"rows": plain(found)}
-        except Exception as error:
-            kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-            raise InputError(f"{kind}{one_line(error)}") from error
+            found = find_batched(options.COMMAND).measure(alone, MemoryResults())
+        return {"rows": plain(found)}
+    except Exception as error:
+        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+        raise InputError(f"{kind}{one_line(error)}") from error
 
 
 class BatchOptions(Stored, Figure):
@@ -264,27 +275,20 @@ class BatchOptions(Stored, Figure):
 
     def values(self) -> dict[str, Any]:
         """All options by name."""
-        every = self.in_all_cells.values()
-        return {**super().values(), **{x: every[x] for x in self._further()}}
+        cells = self.in_all_cells
+        return super().values() | {
+            x: getattr(cells, x) for x in further_of(type(cells))
+        }
 
     def declared(self) -> dict[str, Declared]:
         """Declarations of all options by name."""
-        return {**super().declared(), **self._further()}
+        return super().declared() | further_of(type(self.in_all_cells))
 
     @functools.cached_property
     def in_all_cells(self) -> Group:
         """Options of the swept command, with those that hold in all cells."""
         command = find_batched(self.specification().command)
         return command.options.parse(self.beside)
-
-    def _further(self) -> dict[str, Declared]:
-        return further_of(type(self.in_all_cells))
-
-    @property
-    def held(self) -> dict[str, str]:
-        """Texts of the swept command's options that were given on the command line."""
-        seed = {"seed": self.seed} if "seed" in self.given else {}
-        return {x: typed(y, x) for x, y in {**seed, **self.beside}.items()}
 
     def specification(self) -> Specification:
         """The sweep; an `InputError` if no command is named, or a flag or the sweep twice."""
@@ -300,19 +304,20 @@ class BatchOptions(Stored, Figure):
             )
         else:
             read = Specification(self.command, {}, read_sweep(self.sweep))
-        for name in self.held:
-            if name in read.fixed:
-                raise InputError(
-                    f"--{name} is given twice: on its own and as fixed.{name} of --spec"
-                )
-        return dataclasses.replace(read, fixed={**read.fixed, **self.held})
+        seed = {"seed": self.seed} if "seed" in self.given else {}
+        held = {x: typed(y, x) for x, y in {**seed, **self.beside}.items()}
+        if twice := sorted(held.keys() & read.fixed.keys()):
+            raise InputError(
+                f"--{twice[0]} is given twice: on its own and as fixed.{twice[0]} of "
+                "--spec"
+            )
+        return dataclasses.replace(read, fixed={**read.fixed, **held})
 
 
 def further_of(options: type[Group]) -> dict[str, Declared]:
     """Options that cells of a sweep may be given beside those of the sweep itself."""
     # The seed, which every command has, stands among the sweep's own flags.
-    names = (name for name in options_of_cells(options) if name != "seed")
-    return {name: fields_of(options)[name] for name in names}
+    return {x: one for x, one in options_of_cells(options).items() if x != "seed"}
 
 
 def further_options(arguments: Sequence[str]) -> Collection[Declared]:
@@ -328,14 +333,14 @@ def plan(options: BatchOptions) -> Work | None:
     """Work that runs the cells that the store lacks; a dry run prints and gives None."""
     specification = options.specification()
     command, swept = specification.command, tuple(specification.sweep)
-    _check_axes(specification, options.x, options.y)
+    _check_axes(specification, ("x", options.x), ("y", options.y))
     cells = make_cells(specification)
     keys = [cell_key(cell.config) for cell in cells]
     by_length = sorted(cells, key=longest)
     if options.dry_run:
         path = Path(options.out, STORE_NAME)
         there = path.exists() and not options.fresh
-        rows = read_cells(path, keys) if there else Table(())
+        rows = read_cells(path, keys) if there else ()
         print("\n".join(describe_plan(by_length, rows, options.retry_failed)))
         return None
     run, where = run_here, (options.local_workers, options.scheduler)
@@ -343,14 +348,13 @@ def plan(options: BatchOptions) -> Work | None:
         run = partial(execution.run_on_cluster, *where)
 
     def finish(store: ResultStore) -> Exports:
-        table = store.results()
+        table = read_store(store.path)
         files = {"batch.csv": table.to_csv, "batch.jsonl": table.to_json_lines}
         if has_package("pyarrow"):
             files["batch.parquet"] = table.to_parquet
         done = [row for row in table if row["status"] == "done"]
-        targets = {cell.config.get("target") for cell in cells}
-        target = targets.pop() if len(targets) == 1 else None
-        unit = unit_of(target) if target else ""
+        units = {unit_of(x.config["target"]) for x in cells if x.config.get("target")}
+        unit = units.pop() if len(units) == 1 else ""
 
         def figure() -> Any:
             axes, results = (options.x, options.y), MAIN_RESULTS[command]
@@ -382,11 +386,11 @@ def is_of_rows(command: str, name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, one) for one in known)
 
 
-def _check_axes(specification: Specification, x: str | None, y: str | None) -> None:
-    """Refuses an `x` or `y` that no row of the sweep can have, before any cell runs."""
+def _check_axes(specification: Specification, *axes: tuple[str, str | None]) -> None:
+    """Refuses an axis that no row of the sweep can have, before any cell runs."""
     command, swept = specification.command, tuple(specification.sweep)
     own = (None, *swept, *(f"{SWEPT}{name}" for name in swept))
-    for flag, name in (("x", x), ("y", y)):
+    for flag, name in axes:
         if name not in own and not is_of_rows(command, str(name)):
             raise InputError(
                 f"--{flag}={name}: no swept flag, and no column of numbers in the results "
@@ -395,12 +399,8 @@ def _check_axes(specification: Specification, x: str | None, y: str | None) -> N
             )
 
 
-# Of a longer plan the first cells and the last are told.
-MOST_LINES = 40
-
-
 def describe_plan(
-    cells: Sequence[Cell], rows: Table, retry_failed: bool = False
+    cells: Sequence[Cell], rows: Iterable[Mapping[str, Any]], retry_failed: bool = False
 ) -> list[str]:
     """Lines on the cells to compute: without a row, and failed ones if `retry_failed`."""
     kept = {row["key"]: row["status"] for row in rows}
@@ -410,7 +410,4 @@ def describe_plan(
     told = f"{len(lines)} of {len(cells)} cells to compute"
     if "failed" in states and not retry_failed:
         told += f", {states.count('failed')} failed (--retry_failed runs them again)"
-    if len(lines) > MOST_LINES:
-        half = MOST_LINES // 2
-        lines[half:-half] = [f"... {len(lines) - 2 * half} more cells"]
     return [*lines, told]

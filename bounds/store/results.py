@@ -7,7 +7,6 @@ way. One client at a time writes; others may read.
 
 import contextlib
 import datetime
-import functools
 import json
 import os
 import sqlite3
@@ -60,11 +59,7 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
             self._opened = opened.pop_all()
 
     def __exit__(self, *exception: object) -> None:
-        """Close the store."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the file and release the lock; a second call does nothing."""
+        """Close the file and release the lock."""
         self._opened.close()
 
     def find(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -89,11 +84,6 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
         """Returns a row for each cell."""
         with file.explained(self.path):
             return _read_rows(self._connection)
-
-    def results(self) -> Table:
-        """Table of the finished results, as `read_store` gives it."""
-        with file.explained(self.path):
-            return _results(self._connection)
 
     def _find(
         self, column: str, config: Mapping[str, Any], status: str = "done"
@@ -184,7 +174,7 @@ def read_cells(
     path: str | os.PathLike[str], keys: Collection[str] | None = None
 ) -> Table:
     """Read a row for each cell of a store, or of `keys` alone; a sweep's cells too."""
-    return _read_file(path, functools.partial(_read_rows, keys=keys))
+    return _read_file(path, lambda connection: _read_rows(connection, keys))
 
 
 def _results(connection: sqlite3.Connection) -> Table:
@@ -225,6 +215,7 @@ def _read_rows(
     connection: sqlite3.Connection, keys: Collection[str] | None = None
 ) -> Table:
     """Returns the rows of cells, decoded and flattened."""
+    # A damaged row of another sweep does not matter.
     rows = connection.execute(
         f"SELECT {', '.join(file.COLUMNS)} FROM cells WHERE key <> ? ORDER BY finished, key",
         [cell_key(SWEEP)],

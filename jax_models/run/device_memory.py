@@ -35,6 +35,8 @@ SMALL = 2**28
 # a step of Python counts, and in a second, in which a layer is compiled.
 MOST_OPERATIONS, PYTHON_STEP, COMPILED_LAYER = 1e13, 1e5, 1e10
 
+# For a plan, on machines that have twice that.
+MOST_PLANNED = 2**32
 # The budget that `memory_planned` sets.
 _PLANNED: ContextVar[int | None] = ContextVar("planned", default=None)
 
@@ -68,6 +70,14 @@ def memory_planned(planned: int | None) -> Iterator[None]:
         yield
     finally:
         _PLANNED.reset(token)
+
+
+def planned_bytes() -> int:
+    """Bytes that a plan gives a computation: 4 GiB, half of the memory of a small machine."""
+    # Block sizes move the last bits. On a small machine the half is rounded down to a
+    # power of two, so that like machines plan alike.
+    share = max(1, host_bytes() // SHARE)
+    return min(MOST_PLANNED, 1 << (share.bit_length() - 1))
 
 
 @functools.cache

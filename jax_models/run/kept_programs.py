@@ -19,6 +19,8 @@ MOST_BYTES = 2**30
 LEAST_SECONDS = 0.1
 # Seconds to wait for another process before the folder is used as it is.
 PATIENCE = 1.0
+# Linux gives a process 65530 memory maps, and every compiled program takes some.
+MOST_MAPS = 40_000
 
 
 def keep_programs(named: str | None) -> None:
@@ -82,3 +84,10 @@ def mend(folder: Path) -> None:
                     program.unlink()
     except filelock.Timeout:  # the holder of the lock mends, or has mended
         pass
+
+
+def release_programs() -> None:
+    """Clears JAX's compiled programs if the process has many memory maps (on Linux)."""
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()

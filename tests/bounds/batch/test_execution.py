@@ -195,7 +195,6 @@ def test_a_scheduler_that_forgets_the_cells_is_named(slow, cluster):
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
     pytest.importorskip("distributed")
-    from bounds.batch import execution
 
     monkeypatch.setattr(execution, "PATIENCE", 1)
     with pytest.raises(InputError, match="no Dask scheduler answers"):
@@ -209,8 +208,9 @@ FLAGS |= {"method": "incremental"}
 
 def planned_cell(monkeypatch, host, **flags):
     """Returns the cell of a plan that is made on a machine with some memory."""
-    monkeypatch.setattr(execution, "host_bytes", lambda: host)
-    (cell,) = make_cells(Specification("influence", {**FLAGS, **flags}, {}))
+    with monkeypatch.context() as patch:
+        patch.setattr(device_memory, "host_bytes", lambda: host)
+        (cell,) = make_cells(Specification("influence", {**FLAGS, **flags}, {}))
     return cell
 
 

@@ -6,7 +6,6 @@ import json
 import pytest
 
 from bounds.batch.specification import (
-    MOST_CELLS,
     Specification,
     read_specification,
     read_sweep,
@@ -49,11 +48,6 @@ def test_the_cells_are_the_cross_product_with_the_last_flag_fastest():
     assert list(Specification("curve", FIXED, {}).cells()) == [{}]
 
 
-def test_two_dots_are_all_integers_between():
-    swept = read_sweep(["seed=3..6", "model=a..b"])
-    assert swept == {"seed": ("3", "4", "5", "6"), "model": ("a..b",)}
-
-
 @pytest.mark.parametrize(
     ("sweep", "complaint"),
     [
@@ -61,15 +55,13 @@ def test_two_dots_are_all_integers_between():
         (["seed"], "--sweep seed: expected flag=a,b,c"),
         (["seed="], "--sweep seed: a value is empty"),
         (["seed=1,,2"], "--sweep seed: a value is empty"),
-        (["seed=5..3"], "5..3: the range ends before it begins"),
         (["seed=1,2,1"], "--sweep seed: the value 1 is named twice"),
         (["seed=1", "seed=2"], "seed is swept twice"),
-        ([f"seed=0..{MOST_CELLS}"], f"more than {MOST_CELLS}"),
     ],
 )
 def test_a_bad_assignment_is_named(sweep, complaint):
     with pytest.raises(InputError, match=complaint):
-        read_sweep(sweep)
+        Specification("curve", {}, read_sweep(sweep))
 
 
 def test_a_flag_is_fixed_or_swept():
@@ -97,11 +89,15 @@ def test_a_product_beyond_measure_is_refused():
         ("a.toml", "command = ", "cannot be read"),
         ("a.json", "{", "cannot be read"),
         ("a.json", "[]", "is list; expected an object with command, fixed, sweep"),
-        ("a.json", "{}", "command is None"),
+        ("a.json", "{}", "command = None"),
         ("a.json", '{"command": "curve", "sweeps": {}}', "unknown key 'sweeps'"),
-        ("a.json", '{"command": "curve", "fixed": [1]}', "fixed is"),
-        ("a.json", '{"command": "curve", "sweep": {"seed": 1}}', "sweep.seed is 1"),
-        ("a.json", '{"command": "curve", "sweep": {"seed": []}}', "sweep.seed is"),
+        ("a.json", '{"command": "curve", "fixed": [1]}', "fixed = "),
+        ("a.json", '{"command": "curve", "sweep": {"seed": 1}}', "sweep.seed = 1"),
+        (
+            "a.json",
+            '{"command": "curve", "sweep": {"seed": []}}',
+            "seed: a value is empty",
+        ),
         ("a.json", '{"command": "curve", "fixed": {"c": null}}', "None of c"),
     ],
 )
