@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bounds.store.output import has_package
+from bounds.store.output import require_package
 from bounds.store.provenance import provenance
 from bounds.store.results import cell_key
 from bounds.store.sweep import Cell, GoOn, Outcome, Outcomes, compute
@@ -94,13 +94,7 @@ def _outcome(future: Any) -> Outcome:
 @contextlib.contextmanager
 def open_cluster(local_workers: int | None, scheduler: str | None) -> Iterator[Any]:
     """Yields the client of a Dask cluster of local processes, or of a given scheduler."""
-    if not has_package("distributed"):
-        raise InputError(
-            "--local_workers and --scheduler need Dask distributed, which is not "
-            "installed; install it with: pip install 'attention-bounds[cluster]'"
-        )
-    import distributed  # pyright: ignore[reportMissingImports]
-
+    distributed = require_package("distributed", "a sweep on a Dask cluster")
     own: dict[str, Any] = {}
     if scheduler is None:
         own = {"n_workers": local_workers, "threads_per_worker": 1, "processes": True}

@@ -118,6 +118,9 @@ def plan(options: RestrictOptions) -> Work | None:
         return find_kept(store, config, search, model, length, **kept)
 
     def finish(store: ResultStore) -> Exports:
+        def report(stage: str, partial: PartialInput) -> None:
+            tell(f"{stage}: positions left free: {len(partial.free)}")
+
         with Progress(1, "searches") as progress:
             found, earlier = look(store, report=report)
             progress.advance("verified")
@@ -130,12 +133,6 @@ def plan(options: RestrictOptions) -> Work | None:
     named = {"language": options.language, "verified": True}
     rows = lambda store: [restriction_row(look(store)[0]) | named]
     return Work(finish, opening=f"restrict: n = {length}", rows=rows, is_kept=True)
-
-
-def report(stage: str, partial: PartialInput) -> None:
-    """Prints the stage of a search and its number of free positions every few seconds."""
-    number = len(partial.free)
-    tell(f"{stage}: {number} position{'s are' if number != 1 else ' is'} free")
 
 
 def read_language(name: str) -> Any:
