@@ -21,21 +21,11 @@ from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.cli.shared.subject import read_subject, refuse_sampling, weighted_model
 from bounds.curves.inputs import GivenInputs
-from bounds.numbers.notation import parse_temperature
 from bounds.simulation.compute import BUDGET, COLUMNS, SimulationCurve, simulate
 from bounds.simulation.paper_shape import check_simulable
 from bounds.simulation.report import simulation_report
+from bounds.simulation.result import parse_schedule
 from bounds.store.table import Table
-from jax_models.format.pieces import decode_temperature
-
-
-def parse_schedule(text: str) -> Any:
-    """Temperature schedule of a text; `ValueError` if rows differ in temperature."""
-    entry = parse_temperature(text)
-    entry = entry or {"kind": "constant", "value": 1.0}
-    if entry.get("of") == "position":
-        raise ValueError("an error is certified where all rows have one temperature")
-    return decode_temperature("temperature", entry)
 
 
 class SimulateOptions(

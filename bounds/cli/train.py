@@ -165,16 +165,8 @@ def plan(options: TrainOptions) -> Work:
 
 
 def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
-    rows, losses = found.rows(), found.last_rows(source)
-    record = {
-        "source": repr(source),
-        "training": dataclasses.asdict(training),
-        "training_lengths": training.lengths,
-        "trained_to": training.length + (training.reading == "query"),
-        "kind": "estimated",
-        "meaning": "means over sampled sequences",
-        "losses": losses,
-    }
+    rows, record = found.rows(), found.record(source, training)
+    losses = record["losses"]
     title = f"Cross-entropy after {len(found.losses)} steps, nats per symbol:"
     lines = "\n".join(["", title, *column_table(losses, SHOWN, ".5f")])
     lengths, length = [row["n"] for row in losses], training.length

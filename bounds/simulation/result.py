@@ -14,10 +14,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bounds.numbers.bound import Bound
+from bounds.numbers.notation import parse_temperature
 from bounds.simulation.certificate import HardMeasure, certified_error
 from bounds.simulation.paper_shape import ties_are_equal
 from jax_models import ConstantTemperature, InputError, Transformer
 from jax_models.arguments import BriefRepr, expect_number
+from jax_models.format.pieces import decode_temperature
 from jax_models.model.attention import Schedule
 from jax_models.model.reweight import with_temperature, with_weighting
 from jax_models.model.transformer import forward, reduce_reports
@@ -76,6 +78,14 @@ def _largest_difference(
     # One input at a time, as in `final_activations`.
     apart = lambda one: jnp.abs(forward(model, one[0])[0] - one[1]).max()
     return jax.lax.map(apart, (inputs, hard)).max()
+
+
+def parse_schedule(text: str) -> Schedule:
+    """Temperature schedule of a text; `ValueError` if rows differ in temperature."""
+    entry = parse_temperature(text) or {"kind": "constant", "value": 1.0}
+    if entry.get("of") == "position":
+        raise ValueError("an error is certified where all rows have one temperature")
+    return decode_temperature("temperature", entry)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

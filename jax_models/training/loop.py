@@ -168,6 +168,18 @@ class TrainingRun(BriefRepr):
             for n, mean, error in zip(last.lengths, means, errors, strict=True)
         ]
 
+    def record(self, source: Source, training: Training) -> dict[str, Any]:
+        """Source, settings and last losses, for a JSON file."""
+        return {
+            "source": repr(source),
+            "training": dataclasses.asdict(training),
+            "training_lengths": training.lengths,
+            "trained_to": training.length + (training.reading == "query"),
+            "kind": "estimated",
+            "meaning": "means over sampled sequences",
+            "losses": self.last_rows(source),
+        }
+
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
