@@ -11,6 +11,7 @@ as they are done: the same command continues where it stopped.
 """
 
 from functools import partial
+from typing import Any
 
 from bounds.all_inputs.supremum import (
     BUDGET,
@@ -49,6 +50,7 @@ def plan(options: SupremumOptions) -> Work:
         target=options.target,
         include_query=options.include_query,
     )
+    ties: Any = options.ties  # one of its words
     way = choose_plan(inputs, BUDGET, options.seed)
     if way.exact:
         refuse_sampling(options, "seed")
@@ -64,7 +66,7 @@ def plan(options: SupremumOptions) -> Work:
         **symbols,
         **named,
     }
-    compute = lambda k: record_found(run_block(way, k, options.ties))
+    compute = lambda k: record_found(run_block(way, k, ties))
     cells = [
         Cell({**key, "block": k}, f"block {k}", partial(compute, k))
         for k in range(way.num_blocks)
@@ -73,10 +75,10 @@ def plan(options: SupremumOptions) -> Work:
     def finish(store: ResultStore) -> Exports:
         found = found_rows(store, cells)
         seconds = sum(store.seconds(cell.config) for cell in cells)
-        best = conclude_records(way, found, options.ties, seconds)
+        best = conclude_records(way, found, ties, seconds)
         record = best.record() | named | symbols
-        ties = int(record["ambiguous"])
-        return Exports(record, describe_supremum(best), ties=ties)
+        ambiguous = int(record["ambiguous"])
+        return Exports(record, describe_supremum(best), ties=ambiguous)
 
     opening = f"supremum: {way.description}, in {way.num_blocks} blocks"
     return Work(finish, cells, opening, unit="blocks", is_whole=True, are_alike=True)
