@@ -22,13 +22,14 @@ from absl import app, flags
 from benchmarks.device import device_name
 from benchmarks.page import replace_table
 from bounds.cli.main import one_line
-from bounds.cli.shared.platforms import request_platform, require_platform
+from bounds.cli.shared.platforms import request_platform
 from bounds.figures.primitives import save_figure
 from bounds.store.output import canonical_json, plain, write_bytes
 from bounds.store.provenance import provenance
 from bounds.store.results import ResultStore, cell_key
 from bounds.version import __version__
 from jax_models import InputError
+from jax_models.run.platform import require_platform
 
 Config: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = Mapping[str, Any]
@@ -126,7 +127,7 @@ def grid(**axes: Iterable[Any]) -> Iterator[dict[str, Any]]:
 def shared_config(benchmark: Benchmark) -> dict[str, Any]:
     """Returns the entries that all configs of a run share: device, versions, seed, ..."""
     values: Any = benchmark.values
-    require_platform(values)
+    require_platform(values.platform)
     try:
         device = jax.devices()[0]
     except (RuntimeError, AssertionError) as error:

@@ -17,7 +17,6 @@ from typing import Any
 import jax_models as jm
 from bounds.cli.shared.groups import Computed, Stored
 from bounds.cli.shared.options import option
-from bounds.cli.shared.progress import tell
 from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
@@ -27,6 +26,7 @@ from jax_models.format.input_files import read_whole
 from jax_models.programs.compiled import compile_formula_text, compile_program_text
 from jax_models.programs.logic import MODES, read_alphabet
 from jax_models.programs.logic.self_test import LONGEST, MOST_STRINGS
+from jax_models.run.progress import tell
 
 
 class CompileOptions(Computed, Stored):

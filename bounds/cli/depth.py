@@ -17,7 +17,6 @@ from typing import Any
 
 from bounds.cli.shared.groups import Stored
 from bounds.cli.shared.options import option
-from bounds.cli.shared.progress import tell
 from bounds.cli.shared.runner import Exports, Work
 from bounds.restriction.closed_form import Tower, computable_length
 from bounds.restriction.closed_form.report import describe_routes, record_routes
@@ -29,6 +28,7 @@ from bounds.restriction.closed_form.routes import (
 )
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows
+from jax_models.run.progress import tell
 
 
 class DepthOptions(Stored):

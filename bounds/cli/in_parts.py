@@ -15,12 +15,7 @@ from jaxtyping import Int
 import jax_models as jm
 from bounds.cli.shared.groups import OneInput
 from bounds.cli.shared.input_source import open_tokenizer
-from bounds.cli.shared.platforms import (
-    prepare_jax,
-    request_platform,
-    require_platform,
-)
-from bounds.cli.shared.progress import Progress
+from bounds.cli.shared.platforms import prepare_jax, request_platform
 from bounds.cli.shared.runner import Exports, Rows, Work, quiet_ties
 from bounds.cli.shared.subject import read_one
 from bounds.curves.measurement import Subject, tokens_sha256
@@ -38,7 +33,9 @@ from jax_models.arguments import show
 from jax_models.errors import InputError
 from jax_models.format.input_files import read_candidates
 from jax_models.run.mesh import count_devices, device_mesh
+from jax_models.run.platform import require_platform
 from jax_models.run.processes import PATIENCE, connect_processes, explained_loss
+from jax_models.run.progress import Progress
 
 # Flags of several processes, which are given together.
 CLUSTER = ("coordinator", "num_processes", "process_id")
@@ -201,7 +198,7 @@ def open_devices(options: OneInput) -> Mesh | None:
             others = f"{options.num_processes} processes at {options.coordinator}"
             print(f"waiting up to {PATIENCE} s for {others}", flush=True)
         connect_processes(**named)
-    require_platform(options)
+    require_platform(options.platform)
     if is_alone and options.num_devices is None:
         return None
     return device_mesh(options.num_devices)

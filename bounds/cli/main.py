@@ -218,7 +218,7 @@ def _run(command: Command, arguments: list[str]) -> None:
     RUN.loading = False
     with contextlib.ExitStack() as opened:
         if RUN.alone:  # who calls it from Python reads its lines
-            from bounds.cli.shared.progress import tell_of_waiting
+            from jax_models.run.progress import tell_of_waiting
 
             opened.enter_context(tell_of_waiting())
         command.run(options)

@@ -20,7 +20,6 @@ from bounds import restriction
 from bounds.cli.shared.groups import Figure, HardWeighting, Model, Query, Stored
 from bounds.cli.shared.input_source import read_tokens
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.progress import Progress, tell
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import weighted_model
 from bounds.figures.restriction import restriction_figure
@@ -33,6 +32,7 @@ from bounds.store.results import ResultStore
 from jax_models.arguments import show
 from jax_models.errors import errors_of
 from jax_models.languages import RegularLanguage
+from jax_models.run.progress import Progress, tell
 
 NO_LANGUAGE = "none"
 ASKED = ("query", "method", "attempts", "seed", "pre_restriction")  # of a search

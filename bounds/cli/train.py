@@ -19,7 +19,6 @@ import jax
 from bounds.cli.shared.groups import Computed, Figure, Shape, Stored, Weighted
 from bounds.cli.shared.input_source import read_source
 from bounds.cli.shared.options import again, fields_of, option
-from bounds.cli.shared.progress import Progress
 from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.curves.measurement import reweighted
 from bounds.figures.curves import loss_figure
@@ -32,6 +31,7 @@ from jax_models.languages import SOURCES
 from jax_models.languages.base import Source
 from jax_models.model.mask import SIGHTS
 from jax_models.model.transformer import encode_positions
+from jax_models.run.progress import Progress
 from jax_models.training import (
     Measuring,
     Training,

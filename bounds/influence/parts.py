@@ -59,6 +59,7 @@ from bounds.store.sweep import Cell
 from bounds.version import __version__
 from jax_models.run.evaluate import TieRule
 from jax_models.run.mesh import count_devices, first_says
+from jax_models.run.progress import Progress
 
 # Intended seconds of a part of influences.
 SECONDS = 10.0
@@ -93,7 +94,7 @@ class Parts:
     folder: Path  # of the checkpoint of a screen or a proposal
     size: int  # positions of a part, at most
     least: int  # and at least, if others are left
-    progress: Any = None  # counts positions as they are done, as the command line's
+    progress: Progress | None = None  # counts positions as they are done
 
     @classmethod
     def plan(
@@ -199,22 +200,27 @@ class Parts:
         config = {**self.key, "start": start}
 
         def compute() -> Record:
-            label, count, reported = self.label(start, stop), stop - start, 0
+            counted, label, count = self.progress, self.label(start, stop), stop - start
+            if counted is None:
+                run = Run(checkpoint=self.checkpoint(config))
+                return {
+                    **self.find(self.request(start, stop), run, label),
+                    "stop": stop,
+                }
+            reported = 0
 
             def report(done: int, total: int) -> None:
                 nonlocal reported
                 if reported == count:  # a screen counts anew what it leaves open
-                    self.progress.recount(done, total)
+                    counted.recount(done, total)
                 else:
                     now = count * done // total
-                    self.progress.advance(label, now - reported)
+                    counted.advance(label, now - reported)
                     reported = now
 
-            seen = None if self.progress is None else report
-            run = Run(checkpoint=self.checkpoint(config), progress=seen)
+            run = Run(checkpoint=self.checkpoint(config), progress=report)
             found = self.find(self.request(start, stop), run, label)
-            if self.progress is not None:
-                self.progress.advance(label, count - reported)
+            counted.advance(label, count - reported)
             return {**found, "stop": stop}
 
         return Cell(config, f"positions from {start}", compute)

@@ -136,18 +136,18 @@ def _describe_computation(parts: Parts) -> list[str]:
 def influence_rows(result: Influence, words: InputWords) -> list[dict[str, Any]]:
     """Rows `COLUMNS` of the influences of a result, by position, then symbol."""
     if result.lower is not None:
-        of: Any = (result.lower, result.upper, result.enclosed)
+        of: Any = (result.enclosed, result.lower, result.upper)
         position, symbol = at = np.nonzero(~np.isnan(result.lower))
     else:
-        of = (result.position_lower, result.position_upper, result.position_enclosed)
+        of = (result.position_enclosed, result.position_lower, result.position_upper)
         symbols: Any = result.position_symbol
         position = at = np.flatnonzero(symbols >= 0)
         symbol = symbols[position]
     columns = (x.tolist() for x in (position, symbol, *(x[at] for x in of)))
     return [
-        dict(zip(COLUMNS, (*cell, kind_of_ends(*cell[2:], known)), strict=True))
-        | words.names(*cell[:2])
-        for *cell, known in zip(*columns, strict=True)
+        dict(zip(COLUMNS, (p, s, a, b, kind_of_ends(a, b, known)), strict=True))
+        | words.names(p, s)
+        for p, s, known, a, b in zip(*columns, strict=True)
     ]
 
 

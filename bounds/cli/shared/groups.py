@@ -380,7 +380,7 @@ class Memory(Group):
 class Ties(Group):
     """Treatment of ties of hard attention that rounding may decide."""
 
-    ties: str = option(
+    ties: Literal["error", "warn"] = option(
         "error",
         "Hard attention: what an ambiguous tie is.",
         *("error", "warn"),

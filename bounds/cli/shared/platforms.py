@@ -1,32 +1,15 @@
-"""JAX's settings: its platform, the folder of compiled programs, options of XLA.
-
-A named platform leaves the others alone: `--platform=cpu` takes no memory of a GPU, and
-`--platform=gpu` fails where JAX would go on with the CPU.
-"""
+"""JAX's settings by the flags: platform, folder of compiled programs, options of XLA."""
 
 import contextlib
 import os
 
 import jax
-from jax.extend import backend
 
-from bounds.cli.main import one_line
 from bounds.cli.shared.groups import RECORDS, Platform
 from jax_models.errors import InputError
 from jax_models.run.compiler import SAFE_ROWS, avoid_miscompilation
 from jax_models.run.kept_programs import keep_programs
-
-# By flag the value of `jax_platforms`, whose first platform that works is the default,
-# and JAX's name of the platform.
-WANTED = {
-    **{"cpu": ("cpu", "cpu"), "tpu": ("tpu,cpu", "tpu")},
-    **dict.fromkeys(("gpu", "cuda"), ("cuda,cpu", "gpu")),
-}
-REMEDIES = {
-    "cpu": "unset JAX_PLATFORMS, which names others",
-    "gpu": "beside an NVIDIA driver it takes pip install 'attention-bounds[cuda]'",
-    "tpu": "on a TPU machine it takes pip install 'attention-bounds[tpu]'",
-}
+from jax_models.run.platform import require_platform, set_platform
 
 
 def prepare_jax(options: Platform) -> None:
@@ -34,7 +17,7 @@ def prepare_jax(options: Platform) -> None:
     if options.DOUBLE:
         jax.config.update("jax_enable_x64", True)
     request_platform(options)
-    require_platform(options)
+    require_platform(options.platform)
 
 
 def request_platform(options: Platform) -> None:
@@ -48,34 +31,7 @@ def request_platform(options: Platform) -> None:
             "another folder, or off"
         ) from error
     avoid_miscompiling(options)
-    if options.platform is not None:
-        jax.config.update("jax_platforms", WANTED[options.platform][0])
-
-
-def require_platform(options: Platform) -> None:
-    """Raises `InputError` unless JAX computes on the platform of the flags."""
-    if options.platform is None:
-        return
-    (_, name), trouble = WANTED[options.platform], ""
-    try:
-        if jax.default_backend() == name:
-            return
-    except (RuntimeError, AssertionError) as error:  # the latter without any platform
-        trouble = f" ({one_line(error)})" if str(error) else ""
-    jax.config.update("jax_platforms", None)
-    found = sorted(
-        {one.platform for kind in backend.backends().values() for one in kind.devices()}
-    )
-    if name in found:
-        raise InputError(
-            f"--platform={options.platform}: this process computes on "
-            f"{jax.default_backend()} already; start one of its own for "
-            f"{options.platform}"
-        )
-    raise InputError(
-        f"--platform={options.platform}: JAX has no such platform here{trouble}, only "
-        f"{', '.join(found)}; {REMEDIES[name]}"
-    )
+    set_platform(options.platform)
 
 
 def avoid_miscompiling(options: object) -> None:

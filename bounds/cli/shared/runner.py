@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax_models as jm
 from bounds.cli.shared import groups
-from bounds.cli.shared.progress import Progress
 from bounds.cli.start import STORE_NAME
 from bounds.figures.primitives import save_figure
 from bounds.store import output as files
@@ -32,6 +31,7 @@ from jax_models.arguments import read_json_file, show
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError
 from jax_models.run.evaluate import AmbiguousTieWarning
+from jax_models.run.progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -94,7 +94,7 @@ def test_every_substitution_is_listed_with_its_influence(ask, three_symbols):
 
 @pytest.mark.usefixtures("small_parts")
 def test_parts_join_to_the_whole_and_are_counted(ask, three_symbols, monkeypatch):
-    monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("jax_models.run.progress.SECONDS_BETWEEN_LINES", 0.0)
     flags = ["--query=2", "--include_query", "--method=exhaustive"]
     told = ask(*flags).out
     steps = re.findall(r"(\d) of 7 positions \(.*: positions (\d) to (\d)", told)
@@ -107,8 +107,8 @@ def test_parts_join_to_the_whole_and_are_counted(ask, three_symbols, monkeypatch
 
 
 def test_what_a_screen_leaves_open_is_counted_by_itself(ask, monkeypatch):
-    monkeypatch.setattr("bounds.cli.shared.progress.SECONDS_BETWEEN_LINES", 0.0)
-    monkeypatch.setattr("bounds.cli.shared.progress.LOOK_AGAIN", 1e3)
+    monkeypatch.setattr("jax_models.run.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("jax_models.run.progress.LOOK_AGAIN", 1e3)
     plain = parts.find
 
     def in_phases(request, choice, rounding, run):

@@ -8,10 +8,9 @@ import jax
 import pytest
 
 from bounds.cli.main import COMMANDS, main
-from bounds.cli.shared import platforms
-from bounds.cli.shared.groups import Platform
 from bounds.cli.shared.options import fields_of
 from jax_models.errors import InputError
+from jax_models.run.platform import require_platform
 
 # Neither computes with JAX itself: `batch` hands the flag to its cells.
 WITHOUT = {"depth", "batch"}
@@ -22,10 +21,6 @@ def forget_platforms():
     """Nothing is asked for after a test; JAX keeps the devices that it has."""
     yield
     jax.config.update("jax_platforms", None)
-
-
-def options(platform):
-    return Platform(platform=platform)
 
 
 def test_every_command_that_computes_has_the_flag():
@@ -65,14 +60,14 @@ def test_what_jax_raises_where_a_platform_is_missing_is_told(monkeypatch, raised
 
     monkeypatch.setattr(jax, "default_backend", fail)
     with pytest.raises(InputError, match="no such platform") as told:
-        platforms.require_platform(options("tpu"))
+        require_platform("tpu")
     assert str(raised) in str(told.value)
 
 
 def test_a_process_that_computes_elsewhere_says_so(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     with pytest.raises(InputError, match="this process computes on gpu already"):
-        platforms.require_platform(options("cpu"))
+        require_platform("cpu")
 
 
 @pytest.mark.slow

@@ -6,12 +6,12 @@ import time
 import jax
 import pytest
 
-from bounds.cli.shared import progress
-from bounds.cli.shared.progress import (
+from jax_models.run import progress
+from jax_models.run.compiler import LOWERED
+from jax_models.run.progress import (
     Progress,
     tell_of_waiting,
 )
-from jax_models.run.compiler import LOWERED
 
 
 @pytest.fixture(autouse=True)
