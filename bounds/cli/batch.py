@@ -41,9 +41,7 @@ from bounds.cli.shared.options import Declared, Group, fields_of, option, peek
 from bounds.cli.shared.platforms import avoid_miscompiling
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.start import STORE_NAME
-from bounds.figures.curves import sweep_figure
-from bounds.figures.primitives import MAX_SERIES
-from bounds.figures.sweep_layout import choose_layout
+from bounds.figures.sweeps import choose_layout, sweep_figure
 from bounds.influence.targets.table import unit_of
 from bounds.store.output import file_sha256, has_package, plain, sha256
 from bounds.store.results import (
@@ -91,8 +89,6 @@ FURTHER = {
     "lipschitz": "log10_* looseness_*",
     "restrict": "free given_free log2_misclassified",
 }
-# Flags that choose among data of one form.
-DATA_FLAGS = ("seed", "input")
 
 
 def options_of_cells(options: type[Group]) -> dict[str, Declared]:
@@ -357,8 +353,8 @@ def plan(options: BatchOptions) -> Work | None:
         unit = units.pop() if len(units) == 1 else ""
 
         def figure() -> Any:
-            axes, results = (options.x, options.y), MAIN_RESULTS[command]
-            layout = choose_layout(done, swept, DATA_FLAGS, results, MAX_SERIES, axes)
+            results = MAIN_RESULTS[command]
+            layout = choose_layout(done, swept, results, options.x, options.y)
             return sweep_figure(done, layout, quantity_of(command, layout.y, unit))
 
         return Exports(

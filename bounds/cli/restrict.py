@@ -4,8 +4,8 @@ Fixes few symbols so that the model's final activation at the query is the same 
 completions, and names two of them of which exactly one is in the language.
 `certificate.json` is what proves it; --verify=FILE checks one against the model, by code
 that the search has no part in. Finished attempts are kept in --out: the same command
-continues where it stopped. The figure shows who can attend to whom before and after
-(n <= 24), or the free share after each stage.
+continues where it stopped. The figure, of n <= 24, shows who can attend to whom before
+and after.
 
     --length=64 --num_layers=2 --language=dyck1 --out=results/pair
     --verify=results/pair/certificate.json --num_layers=2 --language=dyck1 --out=results/pair
@@ -22,7 +22,7 @@ from bounds.cli.shared.input_source import read_tokens
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import weighted_model
-from bounds.figures.restriction import restriction_figure
+from bounds.figures.restriction import LEGIBLE, restriction_figure
 from bounds.restriction.analysis import PartialInput
 from bounds.restriction.checking.claim import decode_claim
 from bounds.restriction.counterexample import NAMES
@@ -127,8 +127,9 @@ def plan(options: RestrictOptions) -> Work | None:
         seconds = time.monotonic() - start + earlier
         record = {**found.certificate, "seconds": seconds, "verified": True}
         lines = describe_restriction(found, seconds)
-        figure = lambda: restriction_figure(model, found)
-        return Exports(record, "\n".join(lines), figure=figure)
+        figure = partial(restriction_figure, model, found)
+        legible = figure if length <= LEGIBLE else None
+        return Exports(record, "\n".join(lines), figure=legible)
 
     named = {"language": options.language, "verified": True}
     rows = lambda store: [restriction_row(look(store)[0]) | named]

@@ -1,10 +1,9 @@
 """Train a small transformer to predict the next symbol of a source.
 
 `model.safetensors` is the trained model, `train.csv` the loss of every step and the
-losses by length at every checkpoint, in nats per symbol; the figure shows them beside the
-optimum and what predictions without knowledge of the prefix cost. Where the run stands is
-kept in `checkpoint.safetensors` in --out: the same command goes on from there, and ends
-with the same model, byte by byte, as one that was never interrupted.
+losses by length at every checkpoint, in nats per symbol. Where the run stands is kept in
+`checkpoint.safetensors` in --out: the same command goes on from there, and ends with the
+same model, byte by byte, as one that was never interrupted.
 
     --language=parity --p=0.5 --length=10 --steps=300 --out=results/trained
     --language=dyck2 --length=40 --lengths=10,40,160 --out=results/brackets
@@ -16,12 +15,11 @@ from typing import Any
 
 import jax
 
-from bounds.cli.shared.groups import Computed, Figure, Shape, Stored, Weighted
+from bounds.cli.shared.groups import Computed, Shape, Stored, Weighted
 from bounds.cli.shared.input_source import read_source
 from bounds.cli.shared.options import again, fields_of, option
 from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.curves.measurement import reweighted
-from bounds.figures.curves import loss_figure
 from bounds.numbers.notation import column_table, parse_lengths
 from bounds.store.file import lock
 from bounds.store.results import ResultStore
@@ -43,7 +41,7 @@ from jax_models.training.prediction import init_predictor
 from jax_models.training.settings import READINGS
 
 
-class TrainOptions(Shape, Weighted, Computed, Stored, Figure):
+class TrainOptions(Shape, Weighted, Computed, Stored):
     """Options of the command."""
 
     language: str = option(
@@ -166,15 +164,12 @@ def plan(options: TrainOptions) -> Work:
 
 def _export(source: Source, training: Training, found: TrainingRun) -> Exports:
     rows, record = found.rows(), found.record(source, training)
-    losses = record["losses"]
     title = f"Cross-entropy after {len(found.losses)} steps, nats per symbol:"
-    lines = "\n".join(["", title, *column_table(losses, SHOWN, ".5f")])
-    lengths, length = [row["n"] for row in losses], training.length
+    lines = "\n".join(["", title, *column_table(record["losses"], SHOWN, ".5f")])
     return model_exports(
         found.network,
         record,
         lambda digest: f"{lines}\n\nSHA-256 {digest}",
         columns=found.columns,
         rows=rows,
-        figure=lambda: loss_figure(rows, lengths, length, source.levels(length)),
     )

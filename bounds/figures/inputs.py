@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bounds.figures.primitives import (
-    COLOURS,
-    Symbols,
-    curves,
-    draw_guide,
-    drawable,
-    floor_below,
-    heat_map,
-    label_logarithms,
-    symbol_rows,
-    write,
-)
+from bounds.figures import primitives as draw
+from bounds.figures.primitives import COLOURS, Symbols, drawable, write
 from bounds.influence.table.lines import Residues, place_noun
 from bounds.influence.table.result import Scan
 from bounds.influence.table.view import largest_label, view_scan
@@ -28,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Decades from the largest influence beyond which smaller ones lie on the floor.
+# Decades from the largest influence beyond which smaller ones are drawn near 0.
 DECADES = 6
 # Widths of a glyph and of a bar, in positions.
 GLYPH, BAR = 0.92, 0.6
@@ -47,16 +37,11 @@ def influence_figure(
 ) -> "Figure":
     """Figure of the largest influence at each position, with a rule at the query."""
     x, y = np.array([*influences], int), np.array([*influences.values()], float)
-    floor = floor_below(y)
-    shape = (places, 3.0, ("linear", "log"), floor)
-    look = {"color": COLOURS[0], "marker": "o", "markersize": 3, "linestyle": "none"}
-    with curves(quantity, *shape) as (figure, axes):
+    with draw.curves(quantity, y, places, 3.0, "linear") as (figure, axes):
         axes.locator_params("x", integer=True)
-        axes.plot(x[y > 0], y[y > 0], **look)
-        if floor is not None:
-            axes.plot(x[y <= 0], floor + 0 * y[y <= 0], markerfacecolor="white", **look)
+        axes.plot(x, y, "o", color=COLOURS[0], markersize=3)
         if query is not None:
-            draw_guide(axes, "query", query, "x", size=8)
+            draw.guide(axes, "query", query, size=8)
     return figure
 
 
@@ -72,28 +57,27 @@ def sequence_figure(
     symbols = [(drawable(name), place) for place, name in enumerate(names)]
     best = dict(zip(influences, map(drawable, substitutes), strict=True))
     letters = all(len(best[p]) <= 1 and len(names[p]) <= 1 for p in influences)
-    top = max(influences.values(), default=0) or 1.0
-    least = min((y for y in influences.values() if y > 0), default=top)
-    floor = max(least, top * 10.0**-DECADES)
+    heights = np.array([*influences.values()], float)
+    top = heights.max(initial=0.0) or 1.0
+    # Smaller ones lie below the least decade of the axis, which is linear there.
+    heights = np.where(heights < top * 10.0**-DECADES, 0.0, heights)
     note = "; on each line the substitute that changes most"
     look = (letters, 1.3 if letters else 1.9, note)
-    with symbol_rows(symbols, influences, query, *look) as (figure, rows):
+    with draw.symbol_rows(symbols, influences, query, *look) as (figure, rows):
         for axes, row in rows:
-            axes.set_yscale("log")
-            axes.set_ylim(floor / 2, top * (2.5 if letters else 8))
-            for place in [p for p in row if p in influences]:
-                # Smaller influences are open marks on the floor.
-                height, seen = max(influences[place], floor), influences[place] >= floor
-                mark = {"color": COLOURS[0], "markersize": 2.5}
-                mark["markerfacecolor"] = COLOURS[0] if seen else "white"
-                axes.plot([place], [height], "o", **mark)
-                if seen:
-                    axes.vlines(place, floor / 2, height, COLOURS[0], linewidth=0.9)
-                turn = 0 if letters else 90
-                write(axes, best[place], (place, height), (0, 2.5), rotation=turn)
-            label_logarithms(axes)
+            zero = draw.scale_logarithms(axes, heights)
+            bottom = heights.min(initial=top) / 2 if zero is None else 0.0
+            axes.set_ylim(bottom, top * (2.5 if letters else 8))
+            x = [place for place in row if place in influences]
+            y = [influences[place] for place in x]
+            axes.vlines(x, bottom, y, COLOURS[0], linewidth=0.9)
+            axes.plot(x, y, "o", color=COLOURS[0], markersize=2.5)
+            for place in x:
+                at, turn = (place, influences[place]), 0 if letters else 90
+                write(axes, best[place], at, (0, 2.5), rotation=turn)
+            draw.label_logarithms(axes)
             if query is not None and query in row:
-                draw_guide(axes, "query", query, "x", size=7)
+                draw.guide(axes, "query", query, size=7)
         figure.supylabel(quantity, fontsize=9)
     return figure
 
@@ -117,7 +101,7 @@ def scan_figure(
     if view.shape == "map":
         largest = "largest over substitutes: " if "symbol" in scan.axes else ""
         look = (view.top, largest + quantity, 6.2)
-        with heat_map(view.values, *look) as (figure, ((axes, _),)):
+        with draw.heat_map(view.values, *look) as (figure, ((axes, _),)):
             _name(axes.xaxis, [symbols[p] for p in scan.positions])
             _name(axes.yaxis, [symbols[p] for p in view.columns])
             axes.set_xlabel(f"{noun} that is {scan.edit}")
@@ -129,7 +113,7 @@ def scan_figure(
         size = 0.5 + rows * max(min(0.14, 3.0 / new.size) * new.size + 0.55, 1.2)
         shown = range(0, new.size, -(-new.size // NAMED_SYMBOLS))
         labels = [drawable((name or str)(int(new[i]))) for i in shown]
-        with heat_map(values, view.top, quantity, size, rows) as (figure, panels):
+        with draw.heat_map(values, view.top, quantity, size, rows) as (figure, panels):
             for axes, these in panels:
                 # A dot marks each position's own symbol.
                 own = scan.tokens[scan.positions[these]]
@@ -167,7 +151,7 @@ def _letters(
     lengths = [len(symbols[p][0]) for p in influences or [watched or 0]]
     letters = 2 * lengths.count(1) > len(lengths)
     look = (letters, 1.1 if letters else 1.6, note)
-    with symbol_rows(symbols, influences, watched, *look) as (figure, rows):
+    with draw.symbol_rows(symbols, influences, watched, *look) as (figure, rows):
         for axes, row in rows:
             axes.set_ylim(0, top)
             for place in [p for p in row if influences.get(p, 0) > 0]:
@@ -215,7 +199,6 @@ def _name(axis: Any, symbols: Symbols) -> None:
         return
     # At most some sixteen numbers fit an axis.
     every = next(x for x in (1, 5, 10, 20, 50, 100, 10**9) if len(labels) <= 16 * x)
-    shown = [i for i, x in enumerate(numbers) if x is not None and x % every == 0] or [
-        0
-    ]
+    shown = [i for i, x in enumerate(numbers) if x is not None and x % every == 0]
+    shown = shown or [0]
     axis.set_ticks(shown, [str(numbers[i]) for i in shown], fontsize=7)

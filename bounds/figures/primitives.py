@@ -1,8 +1,9 @@
 """Primitives of all figures: curves against n, heat maps, and symbols of an input in rows.
 
-They take arrays, never a model. Logarithmic axes have no zero, so zeros stand as open marks
-on a floor line labelled 0. Lines differ in marker and dash as well as colour, to be told
-apart in grey print. Matplotlib is imported where a figure is drawn, without global state.
+They take arrays, never a model. Logarithmic axes have no zero, so where there are zeros
+they are linear below the least decade. Lines differ in marker and dash as well as colour,
+to be told apart in grey print. Matplotlib is imported where a figure is drawn, without
+global state.
 """
 
 import contextlib
@@ -50,8 +51,8 @@ LENGTH = "length n (tokens)"
 GUIDE: Mapping[str, Any] = {"color": "0.6", "linewidth": 0.8, "zorder": 0}
 # Makes a text readable where a line that belongs to something else goes through.
 BACKDROP = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
-# Labels below which an axis does not show its scale; numbers between these are written out.
-FEWEST_LABELS, PLAIN = 2, (1e-4, 1e5)
+# Labels below which an axis does not show its scale, and beyond which they touch.
+FEWEST_LABELS, MOST_LABELS = 2, 7
 # Positions of one row of symbols, of letters and of longer names.
 LETTERS, WORDS, LONGEST_NAME = 64, 40, 12
 # Matplotlib's font has Latin letters, and the mark of a space in some vocabularies.
@@ -75,24 +76,33 @@ def new_figure(
 @contextlib.contextmanager
 def curves(
     y_label: str,
+    y: Float[np.ndarray, "points"] | None = None,
     x_label: str = LENGTH,
     height: float = 3.6,
-    scales: tuple[str, str] = ("log", "log"),
-    floor: float | None = None,
+    x_scale: str = "log",
 ) -> Iterator[tuple["Figure", "Axes"]]:
-    """Yields a figure with one pair of axes; afterwards labels their ticks and the floor."""
+    """Yields a figure with one pair of axes, the y axis linear without `y`; labels ticks."""
     with new_figure((COLUMN, height)) as (figure, (axes,)):
-        axes.set(xlabel=x_label, ylabel=y_label, xscale=scales[0], yscale=scales[1])
+        axes.set(xlabel=x_label, ylabel=y_label, xscale=x_scale)
+        zero = None if y is None else scale_logarithms(axes, y)
         yield figure, axes
-        if floor is None:
-            label_logarithms(axes)
-            return
-        zero: dict[str, Any] = {"size": 8, "va": "center", "ha": "right"}
-        draw_guide(axes, "0", floor, "y", end=0.0, dash=":", offset=(-4, 0), **zero)
-        top = axes.get_ylim()[1]
-        # The axis is logarithmic from the decade of the least value, 10^0.6 above the floor.
-        label_logarithms(axes, lowest=3.9 * floor)
-        axes.set_ylim(floor / 2, top)
+        if zero is not None:
+            axes.axhline(0, linestyle=":", **GUIDE)
+            axes.set_ylim(bottom=-zero / 3)
+        label_logarithms(axes)
+
+
+def scale_logarithms(axes: "Axes", y: Float[np.ndarray, "points"]) -> float | None:
+    """Makes the y axis logarithmic, but linear up to the least decade returned if y has 0."""
+    if (y > 0).all():
+        axes.set_yscale("log")
+        return None
+    if not y.any():
+        return None
+    least = 10.0 ** math.floor(math.log10(np.abs(y[y != 0]).min()))
+    axes.set_yscale("symlog", linthresh=least)
+    axes.yaxis.get_major_locator().set_params(numticks=MOST_LABELS)
+    return least
 
 
 def show_legend(figure: "Figure", size: float = 8, **changed: Any) -> None:
@@ -101,45 +111,27 @@ def show_legend(figure: "Figure", size: float = 8, **changed: Any) -> None:
     figure.legend(loc="outside lower center", frameon=False, **{**look, **changed})
 
 
-def draw_values(
+def values(
     axes: "Axes",
     x: Shaped[np.ndarray, "points"],
     y: Float[np.ndarray, "points"],
     index: int,
     label: str,
     reduce: Callable[[np.ndarray], Any] = np.max,
-    floor: float | None = None,
 ) -> None:
-    """Draws all values as light marks, a line through one per x, and zeros on the floor."""
-    seen = y > 0 if floor is not None else np.ones(len(y), bool)
-    mark = {**LOOKS[index], "linestyle": "none"}
-    axes.plot(x[seen], y[seen], markersize=3, alpha=0.35, **mark)
+    """Draws all values as light marks, and a line through one per x."""
+    axes.plot(x, y, markersize=3, alpha=0.35, **{**LOOKS[index], "linestyle": "none"})
     # Later lines are finer, so that one which coincides with an earlier one shows.
     sizes = {"linewidth": 2.4 - 0.25 * index, "markersize": 7.5 - 0.75 * index}
-    axes.plot(*reduced(x[seen], y[seen], reduce), label=label, **sizes, **LOOKS[index])
-    if floor is not None:
-        zeros = np.unique(x[~seen])
-        hollow = {**mark, "markersize": 5, "markerfacecolor": "white"}
-        axes.plot(zeros, np.full(len(zeros), floor), **hollow)
+    axes.plot(*reduced(x, y, reduce), label=label, **sizes, **LOOKS[index])
 
 
-def floor_below(y: Float[np.ndarray, "points"]) -> float | None:
-    """Height at which zeros are drawn, below the least positive value; None without zeros."""
-    if (y > 0).all():
-        return None
-    least = y[y > 0].min(initial=np.inf)
-    return 0.1 if np.isinf(least) else float(10 ** (np.floor(np.log10(least)) - 0.6))
-
-
-def draw_guide(
-    axes: "Axes", text: str, at: float, axis: str, end: float = 1.0, **look: Any
+def guide(
+    axes: "Axes", text: str, x: float, end: float = 1.0, dash: str = "--", **look: Any
 ) -> None:
-    """Draws a grey line at a value of `axis`, with `text` at the share `end` of the line."""
-    draw, place, units = axes.axvline, (at, end), ("data", "axes fraction")
-    if axis == "y":
-        draw, place, units = axes.axhline, (end, at), ("axes fraction", "data")
-    draw(at, linestyle=look.pop("dash", "--"), **GUIDE)
-    write(axes, text, place, xycoords=units, **look)
+    """Draws a grey upright line at `x`, with `text` at the share `end` of its height."""
+    axes.axvline(x, linestyle=dash, **GUIDE)
+    write(axes, text, (x, end), xycoords=("data", "axes fraction"), **look)
 
 
 def write(
@@ -156,42 +148,25 @@ def write(
     axes.annotate(text, place, offset, **look)
 
 
-def label_logarithms(axes: "Axes", lowest: float = 0.0) -> None:
+def label_logarithms(axes: "Axes") -> None:
     """Labels powers of the base alone, or, where too few are seen, numbers between them."""
-    from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
+    from matplotlib import ticker
 
-    bottom, top = axes.get_ylim()
-    for axis, (low, high) in (
-        (axes.xaxis, axes.get_xlim()),
-        (axes.yaxis, (max(bottom, lowest), top)),
-    ):
+    for axis, ends in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
         if axis.get_scale() != "log":
             continue
         # Matplotlib labels the minor ticks of a short axis, over each other.
-        axis.set_minor_formatter(NullFormatter())
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
-        between = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-        # The first that shows enough; the last, of equal steps, does at any span.
-        for locator in (None, FixedLocator(between), MaxNLocator(3)):
-            if locator is not None:
-                axis.set_major_locator(locator)
-                axis.set_major_formatter(_write_tick)
-                axis.set_minor_locator(NullLocator())
-            if sum(low <= x <= high for x in axis.get_majorticklocs()) >= FEWEST_LABELS:
-                break
-    # The y axis has no ticks below `lowest`, if that is not 0.
-    for minor in (False, True) if lowest else ():
-        ticks = axes.get_yticks(minor=minor)
-        axes.set_yticks(ticks[ticks >= lowest], minor=minor)
-
-
-def _write_tick(value: float, place: float | None = None) -> str:
-    """Label of a tick; `place`, which Matplotlib passes, is ignored."""
-    if PLAIN[0] <= value < PLAIN[1]:
-        return f"{value:g}"
-    mantissa, _, exponent = f"{value:.4g}".partition("e")
-    times = "" if mantissa == "1" else rf"{mantissa} \times "
-    return f"${times}10^{{{int(exponent or 0)}}}$"
+        axis.set_minor_formatter(ticker.NullFormatter())
+        if (
+            sum(ends[0] <= x <= ends[1] for x in axis.get_majorticklocs())
+            < FEWEST_LABELS
+        ):
+            # Equal steps do at any span.
+            short = ends[1] < 2 * ends[0]
+            between = ticker.LogLocator(subs=(1, 2, 5))
+            axis.set_major_locator(ticker.MaxNLocator(3) if short else between)
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_locator(ticker.NullLocator())
 
 
 @contextlib.contextmanager

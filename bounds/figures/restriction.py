@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from bounds.figures.primitives import COLOURS, COLUMN, new_figure
+from bounds.figures.primitives import COLOURS, new_figure
 from bounds.restriction.analysis import (
     FREE,
     PartialInput,
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEGIBLE = 24  # positions between which lines can be read
-# Work of each stage of a search, of those that are outlined.
-STAGES = {
-    "given": "before the search",
-    "layer": "bits are fixed until each row of that layer depends on few",
-    "alteration": "bits are fixed at random, then repaired",
-    "member": "a member is taken, with one bit free that decides on membership",
-    "closing": "bits are fixed until the query's output is constant",
-    "reverse pass": "fixed bits that are not needed are freed again",
-}
 NOTE = (
     "position (from 0, as layers). Circles: ∗ free, grey fixed. Squares: rows that the "
     "query can depend on;\nblack: the query. Lines: where a row can attend to; bold: "
@@ -40,10 +31,8 @@ CIRCLE = {"s": 70, "edgecolors": "black", "linewidths": 0.6, "zorder": 2}
 
 
 def restriction_figure(model: Transformer, found: Restriction) -> "Figure":
-    """Figure of possible attention in each layer, or of shares of free bits beyond n = 24."""
+    """Figure of possible attention in each layer, of at most `LEGIBLE` positions."""
     n, depth = len(found.rho), len(model.layers)
-    if n > LEGIBLE:
-        return _shares(found)
     width = max(3.0, 0.19 * n + 0.6)  # n = 14 is as wide as a page's text
     before = PartialInput(found.given, found.symbols)
     left = {stage.name: stage.partial for stage in found.stages}
@@ -88,19 +77,3 @@ def _draw_layer(
     axes.set_xticks(range(0, len(tokens), math.ceil(len(tokens) / 12)))
     axes.tick_params(labelsize=7, length=2)
     axes.spines[:].set_visible(False)
-
-
-def _shares(found: Restriction) -> "Figure":
-    """Bars of the free share after each stage, with a line on each stage's work."""
-    n, given = len(found.rho), int((found.given == FREE).sum())
-    names = ["given", *(stage.name for stage in found.stages)]
-    free = [given, *(stage.free for stage in found.stages)]
-    shown = [k for k in STAGES if any(name.startswith(k) for name in names)]
-    with new_figure((COLUMN, 3.6)) as (figure, (axes,)):
-        bars = axes.bar(names, [count / n for count in free], 0.6, color=COLOURS[0])
-        axes.bar_label(bars, [*map(str, free)], fontsize=8)
-        axes.set_ylim(0, 1.1)
-        axes.set_ylabel(f"free share of n = {n} positions")
-        axes.set_xlabel("after this stage (above a bar: how many are free)")
-        figure.supxlabel("\n".join(f"{k}: {STAGES[k]}" for k in shown), fontsize=8)
-    return figure

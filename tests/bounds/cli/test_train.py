@@ -66,7 +66,6 @@ def test_the_model_is_the_one_of_the_python_interface(run):
     record = read_json("train")
     assert record["training"]["all_positions"] is True
     assert [row["n"] for row in record["losses"]] == [3, 5]
-    assert (OUT / "train.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("steps", [2, 4])
@@ -79,8 +78,8 @@ def test_a_run_that_is_stopped_ends_with_the_same_bytes(run, stop_at, steps):
     stop_at(None)
     assert f"{steps} of 6 steps" in run("train", *QUICK).out
     assert model_bytes() == model_bytes(Path("undisturbed"))
-    for name in ("train.csv", "train.png"):
-        assert (OUT / name).read_bytes() == Path("undisturbed", name).read_bytes()
+    written = [Path(out, "train.csv").read_bytes() for out in (OUT, "undisturbed")]
+    assert written[0] == written[1]
 
 
 def test_a_finished_run_is_recognised(run, monkeypatch):

@@ -1,8 +1,6 @@
 """The picture shows every position, free or fixed, and every line of a possible set."""
 
-import numpy as np
-
-from bounds.figures.restriction import LEGIBLE, restriction_figure
+from bounds.figures.restriction import restriction_figure
 from bounds.restriction import find_restriction
 from bounds.restriction.analysis import PartialInput, possible_edges
 from tests.bounds.restriction.drawn_models import random_model
@@ -24,19 +22,3 @@ def test_a_short_restriction_is_drawn_line_by_line():
         assert len(axes.lines) == sum(len(reached) for _, reached in edges)
         words = [text.get_text() for text in axes.texts]
         assert words == ["∗" if t == -1 else str(t) for t in state.tokens]
-
-
-def test_a_long_restriction_is_drawn_as_shares():
-    model = random_model(0, num_layers=1, position="sinusoidal")
-    found = find_restriction(model, LEGIBLE + 1)
-    figure = restriction_figure(model, found)
-    (axes,) = figure.axes
-    heights = [
-        bar.get_path().get_extents(bar.get_patch_transform()).height
-        for bar in axes.patches
-    ]
-    expected = [LEGIBLE + 1, *(stage.free for stage in found.stages)]
-    np.testing.assert_allclose(heights, np.array(expected) / (LEGIBLE + 1))
-    said = figure.get_supxlabel().splitlines()
-    kinds = {stage.name.removesuffix(" 0") for stage in found.stages}
-    assert {line.partition(":")[0] for line in said} == {"given", *kinds}

@@ -33,14 +33,6 @@ def test_a_short_axis_has_labels_and_none_on_another(low, high, base):
         assert all(a[1] < b[0] for a, b in itertools.pairwise(places))
 
 
-def test_ticks_below_the_lowest_are_not_counted():
-    axes = Figure().add_subplot()
-    axes.set_yscale("log")
-    axes.plot([0, 1, 2], [0.001, 0.3, 0.8])
-    label_logarithms(axes, lowest=0.25)
-    assert sum(0.25 <= y <= axes.get_ylim()[1] for y in axes.get_yticks()) >= 2
-
-
 def test_a_linear_axis_is_left_alone():
     axes = Figure().add_subplot()
     axes.plot([1, 2], [1, 2])
