@@ -101,7 +101,7 @@ def scale_logarithms(axes: "Axes", y: Float[np.ndarray, "points"]) -> float | No
         return None
     least = 10.0 ** math.floor(math.log10(np.abs(y[y != 0]).min()))
     axes.set_yscale("symlog", linthresh=least)
-    axes.yaxis.get_major_locator().set_params(numticks=MOST_LABELS)
+    axes.locator_params("y", numticks=MOST_LABELS)
     return least
 
 
