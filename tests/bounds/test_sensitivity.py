@@ -245,7 +245,7 @@ def test_means_bars_and_guides_are_drawn():
         ends = np.array([4.0, 100.0])
         guide = np.stack([ends, ends**power], axis=1)
         assert any(np.array_equal(x, guide) for x in drawn)
-    means = [[4, 2], [9, 3], [100, 10]]
+    means = [[4, 2], [9, 3], [25, 0], [100, 10]]
     assert any(np.array_equal(x, means) for x in drawn)
     (bars,) = axes.collections
     assert isinstance(bars, LineCollection)
