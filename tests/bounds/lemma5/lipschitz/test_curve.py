@@ -53,8 +53,8 @@ def test_near_bounds_are_lines_and_far_ones_are_named_above(drawn):
     title = axes.get_title(loc="left")
     assert title == f"beyond the axis, {PROPORTIONAL['printed']}: $10^{{99}}$"
     heights = [list(line.get_ydata()) for line in axes.lines if line.get_ydata().size]
-    # Marks, the line through them, the bound, and a line of slope -1 below them.
-    guide = [1 / 1.6, 1 / 3.2]
+    # Marks, the line through them, the bound, and a line of slope -1 above the first.
+    guide = [1.6, 0.8]
     assert heights == [[1.0] * 2, [1.0] * 2, [100.0] * 2, guide]
 
 
