@@ -165,7 +165,7 @@ class AscentPlan:
     def num_blocks(self) -> int:
         """Number of ascents; 0 where nothing can be substituted."""
         others = self.universe.length > 1 and len(self.universe.symbols) > 1
-        return self.restarts if others or len(self.universe.query_pairs) else 0
+        return self.restarts if others else 0
 
     @property
     def description(self) -> str:
@@ -221,20 +221,18 @@ class AscentPlan:
             query=universe.query,
             target=universe.target,
             positions=positions,
-            include_query=universe.include_query,
             ties="ignore",  # judged when the block is done
             keep="max",
         )
-        position, symbol = found.position, found.symbol
-        if position is None or symbol is None:  # only the query's token was looked at
-            position, symbol = universe.query, int(tokens[universe.query])
+        assert found.position is not None
+        assert found.symbol is not None
         return Found(
             found.max,
             found.max_lower,
             found.max_upper,
             tokens,
-            position,
-            symbol,
+            found.position,
+            found.symbol,
             found.substitutions,
             found.ties,
         )

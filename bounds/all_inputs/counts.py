@@ -27,7 +27,6 @@ from bounds.influence.inputs.classes import Configurations
 Counts: TypeAlias = Int[np.ndarray, "classes"]
 Vectors: TypeAlias = Int[np.ndarray, "vectors classes"]
 Indices: TypeAlias = Int[np.ndarray, "configurations"]
-Pairs: TypeAlias = Int[np.ndarray, "pairs 2"]
 
 # Configurations of a block: what a command records, and repeats if it was interrupted.
 BLOCK = 2**17
@@ -56,19 +55,17 @@ class Arrangement:
     last: Int[np.ndarray, "all_classes"]
 
 
-def num_arrangements(events: list[int], ends: int) -> int:
-    """Number of orders of `events`; `ends` is 1 if a replaced row is placed too, else 0."""
+def num_arrangements(events: list[int]) -> int:
+    """Number of orders of `events` and a replaced row."""
     # A multinomial: events of one class do not differ, the replaced row is one of its own.
-    total = math.factorial(sum(events) + ends)
+    total = math.factorial(sum(events) + 1)
     return total // math.prod(map(math.factorial, events))
 
 
-def arrange(
-    events: Sequence[int], query: int, length: int, replaced: bool
-) -> Iterator[Arrangement]:
+def arrange(events: Sequence[int], query: int, length: int) -> Iterator[Arrangement]:
     """Yields the arrangements of classes that have these numbers of events."""
     c = len(events)
-    for sequence in _permutations(dict(enumerate((*events, int(replaced))))):
+    for sequence in _permutations(dict(enumerate((*events, 1)))):
         # A query at an end of the input stands outside all events, another one between any
         # two.
         gaps = {0: (0,), length - 1: (len(sequence),)}
@@ -188,8 +185,7 @@ def vectors_of(sizes: Int[np.ndarray, "places"], num_symbols: int) -> Vectors:
 class States:
     """Counts and orders of the classes while one row is replaced."""
 
-    place: int  # place of the replaced row; -1 where the query's own row is replaced
-    pairs: Pairs  # symbols of the replaced row before and after
+    place: int  # place of the replaced row
     # Count vectors of the other rows, and orders of the classes, none where no order is read.
     vectors: Vectors
     arrangements: tuple[Arrangement, ...]
@@ -214,15 +210,8 @@ class CountPlan:
     @functools.cached_property
     def offsets(self) -> Int[np.ndarray, "ends"]:
         """Index of each table's first configuration, and the number of all configurations."""
-        return np.cumsum([0, *(self._size(table) for table in self.tables)])
-
-    def _symbols_at_query(self, table: States) -> Int[np.ndarray, "query_symbols"]:
-        # A query that is substituted has its symbol from the pair.
-        return self.universe.query_symbols if table.place >= 0 else np.zeros(1, int)
-
-    def _size(self, table: States) -> int:
-        at_query = len(self._symbols_at_query(table))
-        return len(table.pairs) * at_query * len(table.vector)
+        copies = len(self.universe.pairs) * len(self.universe.query_symbols)
+        return np.cumsum([0, *(copies * len(table.vector) for table in self.tables)])
 
     @property
     def num_blocks(self) -> int:
@@ -257,18 +246,15 @@ class CountPlan:
         self, table: States, index: Indices
     ) -> tuple[Int[np.ndarray, "configurations 2"], Indices, Indices]:
         """Pair, symbol at the query and state of each configuration."""
-        at_query = self._symbols_at_query(table)
+        at_query = self.universe.query_symbols
         rest, state = np.divmod(index, len(table.vector))
         pair, which = np.divmod(rest, len(at_query))
-        if table.place < 0:
-            return table.pairs[pair], table.pairs[pair, 0], state
-        return table.pairs[pair], at_query[which], state
+        return self.universe.pairs[pair], at_query[which], state
 
     def _configurations(self, table: States, index: Indices) -> Configurations:
         universe = self.universe
         pair, at_query, state = self._split(table, index)
-        b, replaced = len(index), table.place >= 0
-        num_symbols, places = len(universe.symbols), universe.places
+        b, num_symbols, places = len(index), len(universe.symbols), universe.places
         symbol = np.tile(universe.symbols, places.count)
         place = np.repeat(np.arange(places.count), num_symbols)
         c, query_place = len(symbol), places.of[universe.query]
@@ -286,11 +272,11 @@ class CountPlan:
             first = last = np.tile(np.arange(c + 2, dtype=np.int32), (b, 1))
         return Configurations(
             symbol=joined(symbol, pair[:, 0], at_query),
-            place=joined(place, table.place if replaced else query_place, query_place),
-            count=joined(table.vectors[table.vector[state]], int(replaced), 1),
+            place=joined(place, table.place, query_place),
+            count=joined(table.vectors[table.vector[state]], 1, 1),
             first=first,
             last=last,
-            slot=np.full(b, c if replaced else c + 1, np.int32),
+            slot=np.full(b, c, np.int32),
             substitute=pair[:, 1].astype(np.int32),
         )
 
@@ -320,41 +306,37 @@ class CountPlan:
                 tokens[where] = np.repeat(universe.symbols, held)
                 if place == table.place:
                     own[where] = tokens[where] == pair[0]
-        position = universe.query if table.place < 0 else int(np.flatnonzero(own)[0])
-        return tokens.astype(np.int32), position, int(pair[1])
+        return tokens.astype(np.int32), int(np.flatnonzero(own)[0]), int(pair[1])
 
 
 def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
     """Plan by count vectors; None if orders matter at several places; or TooManyError."""
-    sizes = universe.sizes
+    sizes, tables = universe.sizes, []
+    copies = len(universe.pairs) * len(universe.query_symbols)
+    if not copies:
+        return CountPlan(universe, ())
     if any(universe.orders) and (sizes > 0).sum() > 1:
         return None
-    tables, room = [], budget
-    for place in [*np.flatnonzero(sizes), -1]:
-        pairs = universe.pairs if place >= 0 else universe.query_pairs
-        if not len(pairs):
-            continue
+    room = budget
+    for place in np.flatnonzero(sizes):
         left = sizes - (np.arange(len(sizes)) == place)
-        copies = len(pairs) * (len(universe.query_symbols) if place >= 0 else 1)
         if num_vectors(left, len(universe.symbols)) * copies > room:
             # Before the vectors are formed: they may not fit the memory.
             raise TooManyError
         vectors = vectors_of(left, len(universe.symbols))
-        states = _states(universe, int(place), pairs, vectors, room // copies)
+        states = _states(universe, int(place), vectors, room // copies)
         room -= len(states.vector) * copies
         tables.append(states)
     return CountPlan(universe, tuple(tables))
 
 
-def _states(
-    universe: Universe, place: int, pairs: Pairs, vectors: Vectors, room: int
-) -> States:
+def _states(universe: Universe, place: int, vectors: Vectors, room: int) -> States:
     """States while a row of `place` is replaced; a TooManyError if more than `room`."""
     m, n, query = len(vectors), universe.length, universe.query
     if not any(universe.orders):
         if m > room:
             raise TooManyError
-        return States(place, pairs, vectors, (), np.arange(m), np.zeros(m, int))
+        return States(place, vectors, (), np.arange(m), np.zeros(m, int))
     most = 2 if all(universe.orders) else 1
     at_an_end = query in (0, n - 1)
     signatures, representative, of = np.unique(
@@ -369,9 +351,7 @@ def _states(
     # A class has its count of events, at most one, or two where both ends are read.
     events = signatures.tolist()
     total = sum(
-        int(count)
-        * num_arrangements(some, int(place >= 0))
-        * (1 if at_an_end else 1 + sum(some))
+        int(count) * num_arrangements(some) * (1 if at_an_end else 1 + sum(some))
         for some, count in zip(events, held, strict=True)
     )
     if total > room:
@@ -380,7 +360,7 @@ def _states(
     vector, arrangement = [], []
     for number, signature in enumerate(events):
         some = np.flatnonzero(of.ravel() == number)
-        for one in arrange(signature, query, n, place >= 0):
+        for one in arrange(signature, query, n):
             _, possible = others_before(one, vectors[some], universe.orders, query)
             if possible.any():
                 vector.append(some[possible])
@@ -388,7 +368,6 @@ def _states(
                 arrangements.append(one)
     return States(
         place,
-        pairs,
         vectors,
         tuple(arrangements),
         np.concatenate(vector),

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
@@ -19,7 +19,6 @@ from bounds.all_inputs.counts import CountPlan, TooManyError, plan_counts
 from bounds.all_inputs.universe import (
     AllInputs,
     Found,
-    NotFiniteError,
     StringPlan,
     Universe,
     list_inputs,
@@ -107,8 +106,6 @@ def supremum(
     *,
     query: int | None = None,
     target: PlainTarget = "activation",
-    query_symbols: Sequence[int] | None = None,
-    include_query: bool = False,
     budget: int = BUDGET,
     ties: TieRule = "error",
     seed: int = 0,
@@ -118,7 +115,8 @@ def supremum(
 
     sup over x, i != q, s of |y_q(x with x_i := s) - y_q(x)|_2, which Lemma 5 bounds, in
     the units of the activations (or of the logits). Inputs are those whose tokens are
-    substitutable everywhere but at the query; there stands one of `query_symbols`. In
+    substitutable everywhere but at the query; there stands one that is not (an end or
+    query token), if the model has such, else any. In
     unmasked models whose positions have few different encodings inputs are classes with
     counts, and all count vectors are gone through (for two symbols without positions, n
     of them); exact, up to the stated rounding. Beyond the budget, and for other models,
@@ -129,9 +127,6 @@ def supremum(
         length: n.
         query: watched row, from either end; by default that of a head, else the last.
         target: "activation" (final activations) or "logits".
-        query_symbols: tokens at the query. By default those that are not substitutable,
-            if the model has such (an end or query token stands there), else all.
-        include_query: whether the query's own token is changed too.
         budget: configurations of four classes (two symbols without positions) that are
             evaluated at most for an exact answer; one of k classes counts (k / 4)^2.
         ties: what to do where rounding decides a hard-attention winner on some input:
@@ -149,7 +144,7 @@ def supremum(
     Source:
         docs/lumped.md.
     """
-    inputs = list_inputs(model, length, query, target, query_symbols, include_query)
+    inputs = list_inputs(model, length, query, target)
     return _go_through(choose_plan(inputs, budget, seed), ties, progress)
 
 
@@ -159,8 +154,6 @@ def search_inputs(
     *,
     query: int | None = None,
     target: PlainTarget = "activation",
-    query_symbols: Sequence[int] | None = None,
-    include_query: bool = False,
     restarts: int = RESTARTS,
     rounds: int = ROUNDS,
     steps: int = STEPS,
@@ -180,8 +173,6 @@ def search_inputs(
         length: n.
         query: watched row, from either end; by default that of a head, else the last.
         target: "activation" (final activations) or "logits".
-        query_symbols: as in `supremum`.
-        include_query: whether the query's own token is changed too.
         restarts: inputs that are started from.
         rounds: of coordinate ascent from each, at most.
         steps: of the ascent over mixtures.
@@ -196,7 +187,7 @@ def search_inputs(
         InputError: for a question that does not fit the model.
         TieError: for an ambiguous tie under ties="error".
     """
-    inputs = list_inputs(model, length, query, target, query_symbols, include_query)
+    inputs = list_inputs(model, length, query, target)
     for name, number in (("restarts", restarts), ("rounds", rounds), ("steps", steps)):
         expect_integer(name, number, 1)
     require_operations(f"a search of {restarts} restarts", PYTHON_STEP * restarts)
@@ -258,9 +249,6 @@ def choose_plan(inputs: AllInputs, budget: int, seed: int) -> InputPlan:
     classes = universe.places.count * len(universe.symbols) + 2
     # The budget counts configurations of four classes; one of k classes costs (k / 4)^2.
     budget = budget * 16 // classes**2
-    if universe.length == 1 or not len(universe.pairs):
-        # Nothing but the query's own token can be exchanged, if that.
-        universe = dataclasses.replace(universe, orders=(False, False))
     search = AscentPlan(universe, seed, why=why)
     try:
         plan = plan_counts(universe, budget)
@@ -276,14 +264,7 @@ def choose_plan(inputs: AllInputs, budget: int, seed: int) -> InputPlan:
 
 def run_block(plan: InputPlan, block: int, ties: TieRule) -> Found:
     """Runs a block; an error or warning by `ties` if rounding decides a winner in it."""
-    try:
-        found = plan.run(block)
-    except NotFiniteError as error:
-        raise InputError(
-            f"{error} is not a finite number: the model overflows or divides by zero (a "
-            "layer norm with epsilon 0 on a constant row?)"
-        ) from error
-    universe = plan.universe
+    found, universe = plan.run(block), plan.universe
     where = f"on some input of length {universe.length}"
     judge_ties(universe.model, found.ties, where, ties)
     return found
@@ -294,21 +275,14 @@ def conclude(
 ) -> Supremum:
     """Result of a plan from its largest influence `found`, which is computed once more."""
     universe = plan.universe
-    asked: dict[str, Any] = {
-        "length": universe.length,
-        "query": universe.query,
-        "target": universe.target,
-        "plan": plan.name,
-        "seconds": seconds,
-    }
+    asked = universe.length, universe.query, universe.target, plan.name
     # Nothing can be substituted.
     if found is None:
         tokens = np.full(universe.length, universe.symbols[0], np.int32)
         tokens[universe.query] = universe.query_symbols[0]
         kind = "exact" if plan.exact else "estimated"
-        still = {"configurations": 0, "recomputed": 0.0, "recomputed_by": "none"}
-        asked |= {**still, "reason": "nothing can be changed", "ties": None}
-        return Supremum(0.0, 0.0, 0.0, kind, tokens, None, None, **asked)
+        nothing = (*asked, "nothing can be changed", 0, 0.0, "none", None, seconds)
+        return Supremum(0.0, 0.0, 0.0, kind, tokens, None, None, *nothing)
     # A fault of the program shows where a second computation has another influence.
     again = _run_again(universe, found, ties)
     meet = again.max_lower <= found.max_upper and found.max_lower <= again.max_upper
@@ -318,21 +292,24 @@ def conclude(
             f"the influence {found.max!r} of position {found.position}, symbol "
             f"{found.symbol} is {again.max!r} by {again.method}"
         )
-    kind = kind_of(found.max, found.max_lower, found.max_upper)
+    kind, upper = kind_of(found.max, found.max_lower, found.max_upper), found.max_upper
+    if not plan.exact:
+        kind, upper = "estimated", math.inf
     return Supremum(
-        max=found.max,
-        max_lower=found.max_lower,
-        max_upper=found.max_upper if plan.exact else math.inf,
-        kind=kind if plan.exact else "estimated",
-        tokens=found.tokens,
-        position=found.position,
-        symbol=found.symbol,
-        reason=plan.description,
-        configurations=found.evaluated,
-        recomputed=again.max,
-        recomputed_by=again.method,
-        ties=found.ties,
-        **asked,
+        found.max,
+        found.max_lower,
+        upper,
+        kind,
+        found.tokens,
+        found.position,
+        found.symbol,
+        *asked,
+        plan.description,
+        found.evaluated,
+        again.max,
+        again.method,
+        found.ties,
+        seconds,
     )
 
 
@@ -347,7 +324,6 @@ def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
         target=universe.target,
         positions=[found.position],
         symbols=[found.symbol],
-        include_query=True,
         ties="ignore" if ties == "warn" else ties,
     )
 

@@ -11,7 +11,7 @@ later runs repeat it with weights moved by a few roundings.
 import bisect
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeAlias, get_args
 
 import jax
@@ -40,7 +40,7 @@ from bounds.readings import of_one_text, unsupported_dropout
 from bounds.rounding.moved_inputs import RUNS
 from bounds.rounding.radii import farthest, largest_magnitude, usual_radii
 from jax_models import InputError, Transformer
-from jax_models.arguments import choose_name, expect_integers, expect_length
+from jax_models.arguments import choose_name, expect_length
 from jax_models.format.model_check import check_model
 from jax_models.model.transformer import encode_positions
 from jax_models.run.evaluate import require_readout
@@ -54,11 +54,9 @@ class AllInputs:
     length: int
     query: int
     target: PlainTarget
-    # Tokens of the other positions, which are also the substitutes; then tokens at the query,
-    # whose own token is substituted too if `include_query`.
+    # Tokens of the other positions, which are also the substitutes; then tokens at the query.
     symbols: Int[np.ndarray, "symbols"]
     query_symbols: Int[np.ndarray, "query_symbols"]
-    include_query: bool
 
     @property
     def others(self) -> Int[np.ndarray, "other_positions"]:
@@ -78,18 +76,6 @@ class AllInputs:
         # input.
         lesser, greater = np.triu_indices(len(self.symbols), 1)
         return np.stack([self.symbols[lesser], self.symbols[greater]], axis=1)
-
-    @property
-    def query_pairs(self) -> Int[np.ndarray, "pairs 2"]:
-        """Unordered pairs at the query, query symbol first; none without `include_query`."""
-        if not self.include_query:
-            return np.zeros((0, 2), int)
-        own = np.intersect1d(self.query_symbols, self.symbols)
-        found = [(a, b) for a in own for b in self.symbols if a != b]
-        both = set(own.tolist())
-        # Where both symbols may stand at the query, the reverse exchange is another input's.
-        kept = [(a, b) for a, b in found if not (b in both and b < a)]
-        return np.asarray(kept, int).reshape(-1, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,8 +103,6 @@ def list_inputs(
     length: int,
     query: int | None,
     target: PlainTarget,
-    query_symbols: Sequence[int] | None = None,
-    include_query: bool = False,
 ) -> AllInputs:
     """The inputs of a length; an InputError for a question that does not fit the model."""
     choose_name("target", target, get_args(PlainTarget))
@@ -136,21 +120,14 @@ def list_inputs(
     fixed = np.setdiff1d(every, symbols)
     if model.special is not None:  # of a checkpoint: no text holds its other rows
         every, fixed = np.union1d(symbols, model.special), fixed[:0]
-    if query_symbols is None:
-        # Tokens that are no substitutes, such as an end token, else all that a text may hold.
-        at_query = fixed if len(fixed) else every
-    else:
-        most = model.vocab_size - 1
-        chosen = expect_integers("query_symbols", query_symbols, 0, most)
-        if not chosen:
-            raise InputError(f"query_symbols: none; expected some of 0 to {most}")
-        at_query = np.unique(np.array(chosen, np.int64))
+    # Tokens that are no substitutes, such as an end token, else all that a text may hold.
+    at_query = fixed if len(fixed) else every
     # A separator at the last position has no token behind it.
     before = at_query if query < length - 1 else ()
     model = of_one_text(model, {*symbols.tolist(), *map(int, before)})
     if lack := unsupported_dropout(model):
         raise InputError(f"a search over inputs cannot follow the model: {lack}")
-    return AllInputs(model, length, query, target, symbols, at_query, include_query)
+    return AllInputs(model, length, query, target, symbols, at_query)
 
 
 def lump(inputs: AllInputs) -> Universe | str:
@@ -209,21 +186,26 @@ def largest(
     """The largest influence of the configurations of all `parts`, at least one in all."""
     # Each part has a function that gives the input of one of its configurations: inputs are
     # written out for the largest alone.
-    values, moves, behind, met = [], [], [], []
+    values, moves, attained, met = [], [], [], []
     starts = [0]
-    for configurations, attained in parts:
+    for configurations, find in parts:
         base, ties = _changes(universe, configurations, 0)
         influence = euclidean_norms(base)
         if not np.isfinite(influence).all():
-            bad = int(np.flatnonzero(~np.isfinite(influence))[0])
-            raise NotFiniteError(*attained(bad))
+            tokens, position, symbol = find(int(np.argmin(np.isfinite(influence))))
+            raise InputError(
+                f"the influence of position {position}, symbol {symbol} on the input "
+                f"{tokens[:32].tolist()}{' …' if len(tokens) > 32 else ''} is not a finite "
+                "number: the model overflows or divides by zero (a layer norm with "
+                "epsilon 0 on a constant row?)"
+            )
         far = (
             euclidean_norms(_changes(universe, configurations, run)[0] - base)
             for run in range(1, RUNS + 1)
         )
         values.append(influence)
         moves.append(farthest(influence.shape, far))
-        behind.append(attained)
+        attained.append(find)
         starts.append(starts[-1] + influence.size)
         met.append(ties)
     value, move = np.concatenate(values), np.concatenate(moves)
@@ -235,9 +217,8 @@ def largest(
     radius = np.where(still, 0.0, usual_radii(*given, subtracted=False))
     ends = max(0.0, float((value - radius).max())), float((value + radius).max())
     part = bisect.bisect_right(starts, best) - 1
-    tokens, position, symbol = behind[part](best - starts[part])
-    counted = value.size, merge_ties(met)
-    return Found(float(value[best]), *ends, tokens, position, symbol, *counted)
+    named = attained[part](best - starts[part])
+    return Found(float(value[best]), *ends, *named, value.size, merge_ties(met))
 
 
 def _changes(
@@ -254,29 +235,6 @@ def _changes(
     )
     changes, ties = zip(*parts, strict=True)
     return np.concatenate(changes).astype(np.float64), merge_ties(ties)
-
-
-class NotFiniteError(ArithmeticError):
-    """An influence that is not a finite number."""
-
-    def __init__(self, tokens: Int[np.ndarray, "tokens"], position: int, symbol: int):
-        """Writes a message on the substitution, to which callers add advice."""
-        super().__init__(
-            f"the influence of position {position}, symbol {symbol} on the input "
-            f"{tokens[:32].tolist()}{' …' if len(tokens) > 32 else ''}"
-        )
-
-
-def substitutions(
-    universe: Universe, tokens: Int[np.ndarray, "tokens"]
-) -> tuple[Int[np.ndarray, "substitutions"], Int[np.ndarray, "substitutions"]]:
-    """Positions and symbols of all substitutions on an input."""
-    at = universe.others
-    if universe.include_query and tokens[universe.query] in universe.symbols:
-        at = np.arange(universe.length)
-    keep = tokens[at][:, None] != universe.symbols
-    position = np.repeat(at, keep.sum(axis=1))
-    return position, np.broadcast_to(universe.symbols, keep.shape)[keep]
 
 
 def _filled(configurations: Configurations, k: int) -> Configurations:
@@ -302,8 +260,11 @@ def largest_on(
     """The largest influence on any of `inputs`; None if nothing can be substituted."""
     found: list[tuple[InputClasses, Configurations]] = []
     for tokens in inputs:
-        position, symbol = substitutions(universe, tokens)
-        if position.size:
+        at = universe.others
+        keep = tokens[at][:, None] != universe.symbols
+        if keep.any():
+            position = np.repeat(at, keep.sum(axis=1))
+            symbol = np.broadcast_to(universe.symbols, keep.shape)[keep]
             classes = classify(tokens, universe.places, universe.query)
             some, _ = classes.configure(position, symbol, universe.orders)
             found.append((classes, some))
@@ -319,11 +280,8 @@ def largest_on(
         which = int(np.searchsorted(starts, index, side="right")) - 1
         classes, some = found[which]
         one = some[index - int(starts[which])]
-        position = universe.query
-        if one.slot == one.symbol.shape[0] - 2:
-            # The replaced row is a class of one, at its position.
-            position = one.first[-2]
-        return classes.tokens, int(position), int(one.substitute)
+        # The replaced row is a class of one, at its position.
+        return classes.tokens, int(one.first[-2]), int(one.substitute)
 
     return largest(universe, [(whole, attained)])
 

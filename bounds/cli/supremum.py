@@ -34,7 +34,6 @@ class SupremumOptions(Weighted, Model, Read, Ties, Stored):
     """Options of the command."""
 
     length: int = option(64, "Tokens n of the inputs, the query's included.", least=1)
-    include_query: bool = option(False, "Substitute the query's own token too.")
     # Under a mask, or at positions that are all different, rows are not equal.
     mask: str = again(Shape, "mask", "none")
     position: str = again(Shape, "position", "none")
@@ -48,7 +47,6 @@ def plan(options: SupremumOptions) -> Work:
         options.length,
         query=options.query,
         target=options.target,
-        include_query=options.include_query,
     )
     ties: Any = options.ties  # one of its words
     way = choose_plan(inputs, BUDGET, options.seed)
@@ -57,7 +55,7 @@ def plan(options: SupremumOptions) -> Work:
     named = name_model(options, model)
     symbols = {"symbols": inputs.symbols, "query_symbols": inputs.query_symbols}
     key = {
-        **options.key("include_query", "ties", "dtype", "seed"),
+        **options.key("ties", "dtype", "seed"),
         "plan": way.name,
         "budget": BUDGET,
         "n": inputs.length,

@@ -25,24 +25,19 @@ def all_strings(symbols, length):
     return np.asarray(list(itertools.product(symbols, repeat=length)), np.int32)
 
 
-def largest_influence(
-    model, length, *, query=-1, target="activation", include_query=False, at_query=None
-):
+def largest_influence(model, length, *, query=-1, target="activation"):
     """The maximum over inputs whose tokens are substitutable but at the query."""
     query %= length
     every = range(model.vocab_size)
     symbols = every if model.substitutable is None else model.substitutable
-    if at_query is None:
-        at_query = [s for s in every if s not in symbols] or every
+    at_query = [s for s in every if s not in symbols] or every
     inputs = all_strings(every, length)
     y = np.asarray(outputs(model, jnp.asarray(inputs), query=query, target=target))
     weights = len(every) ** np.arange(length)[::-1]
     fits = np.isin(np.delete(inputs, query, axis=1), symbols).all(axis=1)
     fits &= np.isin(inputs[:, query], at_query)
     best = 0.0
-    for position in range(length):
-        if position == query and not include_query:
-            continue
+    for position in np.delete(np.arange(length), query):
         for symbol in symbols:
             old = inputs[:, position]
             asked = fits & np.isin(old, symbols) & (old != symbol)

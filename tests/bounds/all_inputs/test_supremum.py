@@ -71,7 +71,7 @@ def test_all_binary_inputs_of_up_to_twelve_tokens(name, num_layers):
     for length in (1, 2, 5, 12):
         assert_brute_force(model, length, target="logits")
     for query in (0, 5):
-        assert_brute_force(tied(model), 9, query=query, include_query=True)
+        assert_brute_force(tied(model), 9, query=query)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,9 @@ def test_all_binary_inputs_of_up_to_twelve_tokens(name, num_layers):
 )
 def test_tie_orders_are_part_of_the_state(names, query):
     model = build({**BINARY, "num_layers": len(names)})
-    question = {"query": query, "include_query": query > 2}
     # Cells so wide that some classes tie, and with a query of zero all do.
-    assert_brute_force(weighted(model, *names, tie_resolution=3.0), 7, **question)
-    assert_brute_force(weighted(tied(model), *names), 7, **question)
+    assert_brute_force(weighted(model, *names, tie_resolution=3.0), 7, query=query)
+    assert_brute_force(weighted(tied(model), *names), 7, query=query)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +108,6 @@ def test_an_end_token_stands_at_the_query_and_nowhere_else():
     assert best.tokens[-1] == 2
     assert (best.tokens[:-1] < 2).all()
     assert best.symbol in (0, 1)
-    free = bounds.supremum(model, 7, query_symbols=[0, 1, 2])
-    assert free.max >= best.max
-    assert free.max == pytest.approx(
-        largest_influence(model, 7, at_query=[0, 1, 2]), rel=1e-10
-    )
 
 
 def test_no_row_without_a_name_stands_at_the_query():
@@ -129,7 +123,6 @@ def test_what_cannot_change_has_the_supremum_zero():
     model = build({**BINARY, "num_layers": 1})
     best = bounds.supremum(model, 1)
     assert (best.max, best.max_upper, best.position, best.exact) == (0, 0, None, True)
-    assert bounds.supremum(model, 1, include_query=True).max > 0
     alone = dataclasses.replace(model, substitutable=(1,))
     assert bounds.supremum(alone, 5).position is None
 
@@ -234,7 +227,7 @@ def test_arrangements_are_the_orders_that_strings_have(orders, query):
             if string.count(0) == zeros
         }
         found = set()
-        for one in arrange(np.minimum(vector, sum(orders)), query, length, True):
+        for one in arrange(np.minimum(vector, sum(orders)), query, length):
             _, possible = counts.others_before(one, vector[None], orders, query)
             if possible[0]:
                 assert one.sequence not in found
@@ -251,13 +244,6 @@ def test_arrangements_are_the_orders_that_strings_have(orders, query):
         ({"position": None}, 0, {}, "length n = 0; .* from 1 to"),
         ({"position": None}, 8.5, {}, "length n = 8.5; .* integer from 1 to"),
         ({"position": None}, 8, {"query": 8}, "query = 8 is out of range"),
-        (
-            {"position": None},
-            8,
-            {"query_symbols": [3]},
-            r"query_symbols\[0\] = 3; .* 0 to 2",
-        ),
-        ({"position": None}, 8, {"query_symbols": []}, "query_symbols: none"),
         ({"position": None}, 8, {"budget": 0}, "budget = 0"),
         ({"position": None}, 8, {"target": "row"}, "target = 'row'"),
         ({"position": None}, 8, {"ties": "maybe"}, "ties = 'maybe'"),

@@ -294,7 +294,7 @@ def test_searches_over_inputs_are_of_one_text_or_refuse(model):
     few = dataclasses.replace(model, substitutable=(5, 8))
     assert bounds.supremum(few, 2).max > 0
     with refused("second type behind symbol 2"):
-        bounds.supremum(model, 3, query=1, query_symbols=[SEPARATOR])
+        bounds.supremum(few, 3, query=1)
     given = GivenInputs("a pair", (pair_of("bert")["tokens"],))
     with refused("second type behind symbol 2"):
         bounds.estimate_lipschitz(model, 9, inputs=given)
