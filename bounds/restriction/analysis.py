@@ -300,10 +300,9 @@ class Readings:
     # The bits it may depend on, before the table is brought to normal form.
     bits: tuple[int, ...]
     own: Int[np.ndarray, "assignments"]  # the slot's own row under each assignment
-    # Of each head, the rows of the candidates under each assignment.
-    members: tuple[Int[np.ndarray, "_ assignments"], ...]
-    # Of each head, whether a candidate is attended to.
-    chosen: tuple[Bool[np.ndarray, "_ assignments"], ...]
+    # Rows of the slots that some head may attend to, and whether each head does.
+    rows: Int[np.ndarray, "assignments reached"]
+    chosen: tuple[Bool[np.ndarray, "assignments reached"], ...]
 
 
 class Undecided(Exception):
@@ -339,24 +338,20 @@ def read_slots(scored: ScoredRows, block: SlotBlock) -> list[Readings]:
         own = np.broadcast_to(_row_indices(tables, slot, values), count)
         first = int(np.searchsorted(block.slot_of_row, local))
         at = first + own - int(tables.starts[slot])
-        rows = np.empty((len(reached), count), np.intp)
-        for row, j in zip(rows, reached.tolist(), strict=True):
-            row[:] = _row_indices(tables, j, values)
-        members, chosen = [], []
+        rows = np.empty((count, len(reached)), np.intp)
+        for column, j in enumerate(reached.tolist()):
+            rows[:, column] = _row_indices(tables, j, values)
+        chosen = []
         for sets in block.heads:
             allowed = sets.possible[at][:, reached]
-            candidates = allowed.any(axis=0)
-            members.append(rows[candidates])
-            keys = members[-1].T
-            cells = sets.low[at[:, None], keys], sets.cells[at[:, None], keys]
-            allowed = allowed[:, candidates]
+            cells = (x[at[:, None], rows] for x in (sets.low, sets.cells))
             attended, open_ = _decide(*cells, allowed, scored.attention.weighting)
             if open_.any():
                 case = int(open_.argmax())
-                raise Undecided(slot, keys[case, allowed[case]].tolist())
-            chosen.append(attended.T)
+                raise Undecided(slot, rows[case, allowed[case]].tolist())
+            chosen.append(attended)
         position = int(tables.positions[slot])
-        read.append(Readings(position, bits, own, tuple(members), tuple(chosen)))
+        read.append(Readings(position, bits, own, rows, tuple(chosen)))
     return read
 
 
@@ -404,17 +399,15 @@ def tabulate(scored: ScoredRows, read: Sequence[Readings]) -> Tables:
 def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclosed:
     """Output of one head for all assignments of the slots in `read`."""
     value = scored.value[head]
-    average = not scored.attention.weighting.side
     parts = []
     for one in read:
-        members, chosen = one.members[head], one.chosen[head]
-        if average or not len(members):
-            values = value[members.T].where(chosen.T[..., None])
-            parts.append(mean_of_members(chosen.T[:, None], values)[:, 0])
+        chosen = one.chosen[head]
+        if not scored.attention.weighting.side or not chosen.size:
+            values = value[one.rows].where(chosen[..., None])
+            parts.append(mean_of_members(chosen[:, None], values)[:, 0])
             continue
-        winner = members[chosen.argmax(axis=0), np.arange(len(one.own))]
-        there = chosen.sum(axis=0)[:, None] > 0
-        parts.append(value[winner].where(there))
+        winner = one.rows[np.arange(len(one.own)), chosen.argmax(axis=1)]
+        parts.append(value[winner].where(chosen.any(axis=1)[:, None]))
     return Enclosed.concatenate(parts)
 
 
@@ -426,16 +419,13 @@ def _identify(
     numbers = made.value + 0.0  # one zero for both signs
     identity: list[int] = []
     known: dict[object, int] = {}
-    # Identities are numbers within a slot.
-    named = list(zip(old.slot_of_row.tolist(), old.identity.tolist(), strict=True))
     for one in read:
         for case, own in enumerate(one.own):
             row = len(identity)
             name: object = numbers[row].tobytes()
             if not exact[row]:
-                heads = zip(one.members, one.chosen, strict=True)
-                attended = (rows[on[:, case], case].tolist() for rows, on in heads)
-                which = (tuple(named[member] for member in some) for some in attended)
-                name = (int(old.identity[own]), *which)
+                rows = [own, *(one.rows[case, on[case]] for on in one.chosen)]
+                name = tuple(old.identity[some].tobytes() for some in rows)
+            # Slots share no identity.
             identity.append(known.setdefault((one.position, name), len(known)))
     return np.array(identity, np.intp)

@@ -10,39 +10,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from bounds.restriction.analysis import FREE, PartialInput
+from bounds.restriction.analysis import FREE
 from bounds.restriction.checker import check_certificate
 from bounds.restriction.restriction import Restriction
-from bounds.restriction.search import ClosedInput, Stage
+from bounds.restriction.search import ClosedInput, Record
 from bounds.store.file import explained
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, obtain
 from jax_models.errors import InputError
-
-# Every language has its bits at the tokens 0 and 1.
-SYMBOLS = (0, 1)
-
-
-def record_closed(found: ClosedInput) -> dict[str, Any]:
-    """Record of a closed partial input, with the method and stages that led to it."""
-    return {
-        "rho": found.partial.tokens.tolist(),
-        "method": found.method,
-        "stages": [
-            {"name": one.name, "rho": one.partial.tokens.tolist()}
-            for one in found.stages
-        ],
-    }
-
-
-def read_closed(row: Mapping[str, Any]) -> ClosedInput:
-    """Closed partial input of a record that `record_closed` made."""
-
-    def partial(tokens: list[int]) -> PartialInput:
-        return PartialInput(np.asarray(tokens, np.int32), SYMBOLS)
-
-    stages = (Stage(stage["name"], partial(stage["rho"])) for stage in row["stages"])
-    return ClosedInput(partial(row["rho"]), row["method"], tuple(stages))
 
 
 def find_kept(
@@ -56,14 +31,16 @@ def find_kept(
     """Restriction that the checker accepts, and seconds of parts that the store had."""
     earlier = 0.0
 
-    def remember(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
+    def remember(
+        name: str, work: Callable[[], Record], read: Callable[[Record], ClosedInput]
+    ) -> ClosedInput:
         nonlocal earlier
-        cell = Cell({**config, "part": name}, name, lambda: record_closed(work()))
+        cell = Cell({**config, "part": name}, name, work)
         if not fresh:
             earlier += store.seconds(cell.config)
         stored = obtain(store, cell, fresh=fresh)
         with explained(store.path):
-            return read_closed(stored)
+            return read(stored)
 
     found = search(*asked, remember=remember, **more)
     model, *_ = asked

@@ -92,13 +92,11 @@ class Restriction(BriefRepr):
         free: The free positions, ascending.
         query: The position that is read.
         output: Final activation at `query`, for every completion.
-        deps: The free positions that the output depends on: none.
         mode: "exact" where every number of the analysis is known to the bit, else
             "floating": decided within proven rounding bounds.
         method: The kind of search: "greedy", "alteration" or "member".
         stages: Partial inputs after each stage of the search.
         certificate: The certificate, a JSON object.
-        analysis: The analysis from which the certificate was made.
         pair: Two completions of which one is in the language, or None.
         language: The language of a counterexample, or None.
         members: Whether each of the pair is in the language, or None.
@@ -113,12 +111,10 @@ class Restriction(BriefRepr):
     free: tuple[int, ...]
     query: int
     output: Float[np.ndarray, "width"]
-    deps: tuple[int, ...]
     mode: str
     method: str
     stages: tuple[Stage, ...]
     certificate: dict[str, Any] = dataclasses.field(repr=False)
-    analysis: Analysis = dataclasses.field(repr=False)
     pair: tuple[Tokens, Tokens] | None = None
     language: str | None = None
     members: tuple[bool, bool] | None = None
@@ -177,8 +173,9 @@ def find_restriction(
         reverse_pass: Whether to free bits in a reverse pass; by default for n <= 128.
         seed: Seed of the attempts and draws.
         report: Called with each stage's name and partial input, round by round.
-        remember: Called with the name of each part of the search and the function that
-            does it; returns the function's result, or a kept one.
+        remember: Called with the name of each part of the search, the function that makes
+            a record of its result, a JSON object, and the one that reads it; returns what
+            is read of that record, or of a kept one.
 
     Returns:
         The restriction, its certificate and the partial input after each stage.
@@ -249,12 +246,10 @@ def restrict(
         free=partial.free,
         query=query,
         output=output,
-        deps=analysis.final.bits[0],
         mode="exact" if analysis.exact else "floating",
         method=found.method,
         stages=found.stages,
         certificate=certificate_of(model, analysis, output),
-        analysis=analysis,
         reasons=reasons,
     )
 

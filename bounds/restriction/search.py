@@ -255,23 +255,33 @@ class Stage:
 class ClosedInput:
     """A partial input that makes the model's output constant, with its search."""
 
-    partial: PartialInput
     method: str  # "greedy", "alteration" or "member"
-    stages: tuple[Stage, ...]  # partial inputs after each stage
+    stages: tuple[Stage, ...]  # partial inputs after each stage, at least one
+
+    @property
+    def partial(self) -> PartialInput:
+        """Partial input after the last stage."""
+        return self.stages[-1].partial
 
 
 # Partial inputs of one free bit under which a completion and its neighbour differ in the
 # language and may be alike to the model.
 Neighbours = Callable[[PartialInput, int], Iterable[PartialInput]]
-# Given the name of a part of the work and the function that does it, returns its result:
-# computed now, or kept from an earlier run.
-Remember = Callable[[str, Callable[[], ClosedInput]], ClosedInput]
+# Given the name of a part of the work, the function that does it and returns a record of
+# its result, and the one that reads a record, returns the result: computed now, or kept
+# from an earlier run.
+Record = dict[str, Any]
+Remember = Callable[
+    [str, Callable[[], Record], Callable[[Record], ClosedInput]], ClosedInput
+]
 
 
-def forget(name: str, work: Callable[[], ClosedInput]) -> ClosedInput:
-    """Returns work(): a `Remember` that keeps no results."""
+def forget(
+    name: str, work: Callable[[], Record], read: Callable[[Record], ClosedInput]
+) -> ClosedInput:
+    """Returns the result of `work`: a `Remember` that keeps none."""
     del name
-    return work()
+    return read(work())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -377,28 +387,37 @@ class Attempts:
         return self.run("reverse pass", best.method, self.free_needless, best)
 
     def run(
-        self, part: str, method: str, work: Callable[..., PartialInput], *options: Any
+        self, part: str, method: str, work: Callable[..., None], *options: Any
     ) -> ClosedInput:
-        """Result of a part of the search, found by `work` or kept from an earlier run."""
+        """Result of a part of the search, whose stages `work` reports, or a kept one."""
 
-        def find() -> ClosedInput:
+        def find() -> Record:
             self.stages = []
-            partial = work(*options)
-            return ClosedInput(partial, method, tuple(self.stages))
+            work(*options)
+            tokens = ((one.name, one.partial.tokens.tolist()) for one in self.stages)
+            stages = [{"name": name, "rho": rho} for name, rho in tokens]
+            return {"method": method, "stages": stages}
 
-        return self.plan.remember(part, find)
+        def read(kept: Record) -> ClosedInput:
+            rhos = (
+                (one["name"], np.array(one["rho"], np.int32)) for one in kept["stages"]
+            )
+            symbols = self.given.symbols
+            stages = (Stage(name, PartialInput(rho, symbols)) for name, rho in rhos)
+            return ClosedInput(kept["method"], tuple(stages))
 
-    def search(self, number: int, caps: Sequence[int]) -> PartialInput:
+        return self.plan.remember(part, find, read)
+
+    def search(self, number: int, caps: Sequence[int]) -> None:
         """Searches greedily; the first search is deterministic, others shuffle votes."""
         plan = self.plan
         noise = np.random.default_rng((plan.seed, number)) if number else None
         options = noise, plan.balance, self.report
         search = Search(self.model, self.query, self.given, *options)
         close(search, search.reduce(caps))
-        return search.partial
 
-    def alter(self, caps: Sequence[int]) -> PartialInput:
-        """Repairs several random restrictions; returns the one with most free bits."""
+    def alter(self, caps: Sequence[int]) -> None:
+        """Repairs several random restrictions, and takes the one with most free bits."""
         # After a draw most lists meet a row that happens to be at its maximum, and depend
         # on little. The theorem bounds the expected number of free bits, so that some
         # outcome has as many.
@@ -418,9 +437,7 @@ class Attempts:
             search = Search(self.model, self.query, partial, repair=True)
             close(search, search.reduce(caps))
             found.append(search.partial)
-        best = max(found, key=lambda one: len(one.free))
-        self.report("alteration", best)
-        return best
+        self.report("alteration", max(found, key=lambda one: len(one.free)))
 
     def first_constant(self, tried: Iterable[PartialInput]) -> list[ClosedInput]:
         """First of `tried` with a constant output, in a list; [] if none is in time."""
@@ -432,7 +449,7 @@ class Attempts:
                 break
             if self.is_constant(partial):
                 self.report("member", partial)
-                return [ClosedInput(partial, "member", tuple(self.stages))]
+                return [ClosedInput("member", tuple(self.stages))]
         return []
 
     def is_constant(self, partial: PartialInput) -> bool:
@@ -442,7 +459,7 @@ class Attempts:
         except (TooManyBits, Undecided):
             return False
 
-    def free_needless(self, best: ClosedInput) -> PartialInput:
+    def free_needless(self, best: ClosedInput) -> None:
         """Frees bits that the search fixed, in batches, where the output stays constant."""
         self.stages, partial = list(best.stages), best.partial
         end = time.monotonic() + REVERSE_SECONDS
@@ -458,4 +475,3 @@ class Attempts:
             elif len(batch) > 1:
                 half = len(batch) // 2
                 waiting += [batch[:half], batch[half:]]
-        return partial

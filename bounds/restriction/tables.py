@@ -28,7 +28,7 @@ class Tables:
     # Free positions that each slot depends on, ascending.
     bits: tuple[tuple[int, ...], ...]
     rows: Enclosed  # the activations, an array of rows and width
-    identity: Int[np.ndarray, "rows"]  # numbers that are equal for equal rows of a slot
+    identity: Int[np.ndarray, "rows"]  # equal for equal rows of a slot, else different
 
     @functools.cached_property
     def starts(self) -> Int[np.ndarray, "starts"]:

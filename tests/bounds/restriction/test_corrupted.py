@@ -5,7 +5,6 @@ set, a superfluous bit may be freed. Whatever is accepted is confirmed by enumer
 """
 
 import dataclasses
-import hashlib
 import itertools
 
 import jax.numpy as jnp
@@ -20,10 +19,11 @@ from tests.bounds.restriction.enumerated import (
     TIES,
     certified,
     changed,
+    forged,
     is_true,
 )
 
-SEEDS = (0, 3, 4)
+SEEDS = (3, 4, 6)
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +70,11 @@ def with_row(certificate, at, **entries):
 
 def removals(enumeration, certificate):
     """Each certificate that lacks one possible position, and whether it was attended."""
-    for (k, i, h, a), row in rows_of(certificate):
+    for at, row in rows_of(certificate):
+        attended = enumeration.attended(certificate, at)
         for j in row["poss"]:
             kept = [other for other in row["poss"] if other != j]
-            chosen = enumeration.table_rows(k, int(i), certificate["rho"])[a]
-            attended = enumeration.attended(k, h, int(i), chosen)
-            yield with_row(certificate, (k, i, h, a), poss=kept), j in attended
+            yield with_row(certificate, at, poss=kept), j in attended
 
 
 @of_each_weighting
@@ -194,7 +193,7 @@ def test_another_tie_rule_is_accepted_only_where_no_tie_matters(cases, weighting
             mutant = changed(certificate, tie=TIES[other])
             assert rejected(enumeration, mutant)
             model = jm.with_weighting(enumeration.model, other)
-            mutant["model_digest"] = hashlib.sha256(jm.model_bytes(model)).hexdigest()
+            mutant = forged(mutant, model)
             accepted = check_certificate(model, mutant).accepted
             outcomes.append(accepted)
             assert not accepted or is_true(enumeration, mutant, model)
@@ -207,10 +206,9 @@ def test_another_model_is_rejected_and_a_forged_digest_helps_only_what_is_true(c
     for enumeration, certificate in cases["leftmost_hard"]:
         for model in others:
             assert not check_certificate(model, certificate).accepted
-            digest = hashlib.sha256(jm.model_bytes(model)).hexdigest()
-            forged = changed(certificate, model_digest=digest)
-            outcomes.append(check_certificate(model, forged).accepted)
-            assert not outcomes[-1] or is_true(enumeration, forged, model)
+            mutant = forged(certificate, model)
+            outcomes.append(check_certificate(model, mutant).accepted)
+            assert not outcomes[-1] or is_true(enumeration, mutant, model)
     assert not all(outcomes)
 
 
@@ -246,15 +244,15 @@ def test_a_position_that_is_needed_must_be_listed(case):
 
 
 def test_symbols_that_are_embedded_alike_are_one_row():
-    model = integer_model(0, mask="future")
+    model = integer_model(3, mask="future")
     alike = model.embedding.at[1].set(model.embedding[0])
     model = dataclasses.replace(model, embedding=alike)
     enumeration, certificate = certified(model, 0)
     assert certificate["free"] == 4
-    assert rejected(enumeration, certificate)
-    for entry in certificate["layers"][0].values():
-        entry["heads"] = [rows[:1] for rows in entry["heads"]]
     assert not rejected(enumeration, certificate)
+    for entry in certificate["layers"][0].values():
+        entry["heads"] = [rows * 2 for rows in entry["heads"]]
+    assert rejected(enumeration, certificate)
 
 
 def test_inexact_numbers_are_not_called_exact():
@@ -302,13 +300,13 @@ def test_a_tie_that_rounding_decides_is_rejected():
         layer = dataclasses.replace(model.layers[0], attention=flat)
         return dataclasses.replace(model, layers=(layer,))
 
-    for score, decided in ((0.4, True), (0.5, False)):
-        enumeration, certificate = certified(with_scores(score), 1)
-        found = check_certificate(enumeration.model, certificate)
-        assert found.accepted == decided
-        if not decided:
-            assert "its score cell may be" in found.reasons[0]
-            for rows in certificate["layers"][0]["4"]["heads"]:
-                rows[0]["poss"] = list(range(5))
-            found = check_certificate(enumeration.model, certificate)
-            assert "rounding could decide between score cells" in found.reasons[0]
+    enumeration, certificate = certified(with_scores(0.4), 1)
+    assert not rejected(enumeration, certificate)
+    edge = with_scores(0.5)
+    certificate = forged(certificate, edge)
+    (reason,) = check_certificate(edge, certificate).reasons
+    assert "its score cell may be" in reason
+    for rows in certificate["layers"][0]["4"]["heads"]:
+        rows[0]["poss"] = list(range(5))
+    (reason,) = check_certificate(edge, certificate).reasons
+    assert "rounding could decide between score cells" in reason

@@ -43,7 +43,6 @@ def check(structure, seeds, length, **options):
         # Without positions and with coarse weights most scores tie.
         model = random_model(seed, spread=1 + seed % 2, **{**structure, **options})
         found = find_restriction(model, length, attempts=1 + seed % 2, seed=seed)
-        assert found.deps == ()
         assert is_constant(model, found.rho, found.query), (structure, seed)
         # Another program, which may sum in another order, gives the stated output.
         string = completions(found.rho)[:1]
