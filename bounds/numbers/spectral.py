@@ -100,17 +100,13 @@ def norm_upper(matrix: Float[np.ndarray, "rows columns"]) -> float:
     if digest not in _NORMS:
         if len(_NORMS) == MOST_NORMS:
             _NORMS.clear()
-        _NORMS[digest] = _norm_upper(matrix)
+        _NORMS[digest] = _over_power_of_two(matrix, _spectral)
     return _NORMS[digest]
 
 
 # Of matrices that were met, by a digest: a model is certified for many inputs and lengths.
 _NORMS: dict[bytes, float] = {}
 MOST_NORMS = 4096
-
-
-def _norm_upper(matrix: np.ndarray) -> float:
-    return _over_power_of_two(matrix, _spectral)
 
 
 def frobenius_upper(matrix: Float[np.ndarray, "..."]) -> float:

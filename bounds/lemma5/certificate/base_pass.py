@@ -9,24 +9,26 @@ of their changes, and a row's own query to first order (docs/certificates.md, se
 
 import dataclasses
 import functools
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.targets.change import target_map
-from bounds.lemma5.certificate.base_radius import centred, embedding_radius, rule_of
+from bounds.lemma5.certificate.base_radius import (
+    LayerBase,
+    centred,
+    embedding_radius,
+    rule_of,
+)
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
     OtherMoves,
     Roundoff,
     inflate,
-    inflated,
     mean_deviation,
     odds_change,
     own_score_error,
@@ -68,7 +70,6 @@ from bounds.lemma5.certificate.pointwise import (
     put_row,
 )
 from bounds.lemma5.certificate.row_base import (
-    LayerBase,
     RowTile,
     key_slopes,
     prepare_rows,
@@ -190,12 +191,6 @@ def _deviation(
     own_value = (held.constants.value[:, None] * own.radius)[:, None]
     own_value = jnp.broadcast_to(own_value, still.shape)
     log_weight = rows.inflation.weight[..., None]
-    weight, remain = (inflated(x, log_weight) for x in (column.weight, column.remain))
-    # The attended row stays a convex combination of the values, whatever the scores do.
-    farthest = greatest(
-        remain * column.jump + own_value,
-        column.farthest + weight * column.jump + largest,
-    )
     deviation = mean_deviation(
         ColumnMove(
             weight=column.weight,
@@ -204,9 +199,10 @@ def _deviation(
             jump=column.jump,
             value=own_value,
         ),
-        OtherMoves(slack, linear, remainder, values, largest),
+        OtherMoves(
+            slack, linear, remainder, values, largest, column.farthest + largest
+        ),
         log_weight,
-        farthest + remain * linear,
     )
     # The centre takes (1 - a_i) l with the computed a_i.
     return deviation + linear * odds_change(column.weight, column.remain, log_weight)
@@ -396,19 +392,3 @@ def lone_row(own: OwnMove, length: int) -> MovedRows:
         jnp.zeros((length, p), own.centre.dtype),
     )
     return put_row(still, own.position, own.centre, own.radius)
-
-
-def runs(
-    request: InfluenceRequest, positions: Int[np.ndarray, "positions"], batch: int
-) -> Iterator[tuple[slice, int, bool]]:
-    """Yields slices of `positions`, sizes to pad to, and, for one layer, if at the query."""
-    at_query = positions == request.query
-    one_layer = len(request.model.layers) == 1
-    # With one layer the query vector moves under substitutions of the query's own token
-    # alone, so these have slices of their own.
-    turns = np.flatnonzero(np.diff(at_query)) + 1 if one_layer else ()
-    for first, end in itertools.pairwise([0, *turns, positions.size]):
-        own = bool(one_layer and at_query[first])
-        size = min(batch, 16) if own else batch
-        for start in range(first, end, size):
-            yield slice(start, min(start + size, end)), size, own

@@ -77,7 +77,7 @@ class BaseRadius:
 
 
 @pytree
-class BasePass:
+class LayerBase:
     """The base pass of the wanted rows of a layer over all its keys, as computed."""
 
     layer: Layer
@@ -91,6 +91,9 @@ class BasePass:
     projected: Float[Array, "heads keys value_space"]  # values in value space
     base: RowBase  # [r, ...]
     output: Float[Array, "rows width"]
+    radius: Any = None  # `BaseRadius`, its distance from exact arithmetic
+    spread: Any = None  # `RowSpread`, of a pass that holds all rows
+    roundoff: Any = None  # relative, `mean_deviation.Roundoff`
 
     @property
     def value_size(self) -> Float[Array, "heads"]:
@@ -103,7 +106,7 @@ class BasePass:
         return vector_norms(self.store.keys).max(axis=-1)
 
 
-def rule_of(held: BasePass, rows: Int[Array, "rows"]) -> ScoreRule:
+def rule_of(held: LayerBase, rows: Int[Array, "rows"]) -> ScoreRule:
     """Rule of a layer's scores in the rows at the positions `rows`."""
     attention, n = held.layer.attention, held.rows.shape[0]
     scale = jnp.broadcast_to(score_scale(attention, n, rows), rows.shape)
@@ -215,7 +218,7 @@ def _own(
     return off[section.name]
 
 
-def base_radius(held: BasePass, known: Float[Array, "tokens"]) -> BaseRadius:
+def base_radius(held: LayerBase, known: Float[Array, "tokens"]) -> BaseRadius:
     """Radii of a layer's base pass `held`; `known` are the radii of its input rows."""
     constants, rows, inputs = held.constants, held.rows, held.inputs
     wanted, queries, store = held.position, held.queries, held.store

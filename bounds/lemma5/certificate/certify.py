@@ -10,9 +10,8 @@ centres. From the third layer on the middle layers leave radii.
 """
 
 import dataclasses
-import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
@@ -24,12 +23,11 @@ from bounds.influence.request import InfluenceRequest
 from bounds.influence.substitution import Symbols, padded
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.vanishing import refuse_vanishing_rows
-from bounds.lemma5.certificate.base_pass import exact_without_layers, prepare_pass, runs
+from bounds.lemma5.certificate.base_pass import exact_without_layers, prepare_pass
 from bounds.lemma5.certificate.norm_gain import slope_strays
 from bounds.lemma5.certificate.order import least
 from bounds.lemma5.certificate.pointwise import OwnMove
 from bounds.lemma5.certificate.scores import score_rule
-from bounds.lemma5.certificate.sections import sections
 from bounds.lemma5.constants import closed_form_bounds
 from bounds.lemma5.constants.model_constants import is_one_map, read_head
 from bounds.numbers.bound import Bound, Sense, directed
@@ -39,6 +37,7 @@ from bounds.readings import unsupported_model, unsupported_operation
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
 from jax_models.jax_arguments import check_float_type
+from jax_models.model.layer import Layer
 from jax_models.model.reweight import with_dtype
 from jax_models.model.rows import Norm
 
@@ -97,43 +96,51 @@ class Certificate(OfKind):
         )
 
 
-def _embedding_change(
-    request: InfluenceRequest, part: slice
-) -> Float[np.ndarray, "substitutions width"]:
-    table = np.asarray(request.model.embedding)
-    with np.errstate(over="ignore"):  # an infinite change is reported as an overflow
-        old = table[request.tokens[request.position[part]]]
-        return table[request.symbol[part]] - old
-
-
 # What a method bounds changes around.
 REFERENCES = {"centred": "exact changes", "base": "the base"}
 
 
-def _blocks(
+def _bounds(
     request: InfluenceRequest, method: CertificateMethod
-) -> Iterator[Float[np.ndarray, "substitutions"]]:
-    """Upper bounds by blocks of substitutions; a model without layers has one block."""
-    if not request.model.layers:
-        yield exact_without_layers(request)
-        return
-    held, positions = prepare_pass(request), request.position
-    radii, counts = np.zeros(positions.size), np.ones(positions.size, int)
+) -> Float[np.ndarray, "substitutions"]:
+    """Upper bounds of this input alone, for at least one substitution."""
+    model, positions = request.model, request.position
+    if not model.layers:
+        return exact_without_layers(request)
+    table, held = np.asarray(model.embedding), prepare_pass(request)
+
+    def embedding_change(part: Any) -> Float[np.ndarray, "substitutions width"]:
+        with np.errstate(
+            over="ignore"
+        ):  # an infinite change is reported as an overflow
+            old = table[request.tokens[request.position[part]]]
+            return table[request.symbol[part]] - old
+
     # The embedding's change is one subtraction; its rounding is in the layer's.
-    centres = functools.partial(_embedding_change, request)
+    centres: Any = embedding_change
+    radii, certificate = np.zeros(positions.size), np.arange(positions.size)
     if method == "base":
         distance = np.asarray(scaled_norm(jnp.asarray(centres(slice(None)))))
         # One certificate serves all symbols of a position: the farthest embedding is
         # its radius.
-        positions, starts = np.unique(positions, return_index=True)
+        positions, starts, certificate = np.unique(
+            positions, return_index=True, return_inverse=True
+        )
         radii = np.maximum.reduceat(distance, starts)
-        counts = np.diff(starts, append=request.position.size)
-        centres = np.zeros((positions.size, request.model.width)).__getitem__
-    for part, size, at_query in runs(request, positions, held.batch):
-        moved = positions[part], centres(part), radii[part]
-        own = (jnp.asarray(padded(x, size)) for x in moved)
-        upper = held.certify(request.target, OwnMove(*own), at_query)
-        yield np.repeat(np.asarray(upper)[: len(moved[0])], counts[part])
+        centres = np.zeros((positions.size, model.width)).__getitem__
+    # With one layer the query vector moves under substitutions of the query's own token
+    # alone, so these have blocks of their own.
+    apart = (positions == request.query) & (len(model.layers) == 1)
+    found = np.zeros(positions.size)
+    for at_query, size in ((False, held.batch), (True, min(held.batch, 16))):
+        chosen = np.flatnonzero(apart == at_query)
+        for start in range(0, chosen.size, size):
+            part = chosen[start : start + size]
+            moved = positions[part], centres(part), radii[part]
+            own = (jnp.asarray(padded(x, size)) for x in moved)
+            upper = held.certify(request.target, OwnMove(*own), at_query)
+            found[part] = np.asarray(upper)[: part.size]
+    return found[certificate]
 
 
 _ROUNDING = (
@@ -238,8 +245,7 @@ def certify_influence(
         # What the final activation moves by at most, and the head's constants of that.
         certified = dataclasses.replace(request, target="activation")
         head = read_head(model)
-    blocks = _blocks(certified, method) if len(pairs) else ()
-    alone = np.concatenate([np.zeros(0), *blocks])
+    alone = _bounds(certified, method) if len(pairs) else np.zeros(0)
     if head is not None:
         alone = head.moved(alone)
     upper, form = bound_all_inputs(request, alone)
@@ -273,6 +279,12 @@ def certify_influence(
 
 def _refuse(model: Transformer, method: str) -> None:
     for depth, layer in enumerate(model.layers):
+        # Sections, and the roundings that are counted in them, are of these programs.
+        if type(layer) is not Layer:
+            raise InputError(
+                f"layer {depth} has a program of its own, {type(layer).__name__}, and a "
+                "certificate follows those of model files; use compute_influence"
+            )
         if layer.attention.weighting.hard:
             raise InputError(
                 f"layer {depth} has the weighting {layer.attention.weighting.name}; a "
@@ -283,8 +295,6 @@ def _refuse(model: Transformer, method: str) -> None:
     lack = unsupported_model(model)
     if lack := lack or unsupported_operation(model.layers, slope_strays, Norm):
         raise InputError(f"a certificate cannot follow the model: {lack}")
-    for layer in model.layers:
-        sections(layer)  # refuses a program that it does not follow
     # One layer around exact changes meets no radius, and needs no Lipschitz constant.
     if method == "centred" and len(model.layers) == 1:
         return

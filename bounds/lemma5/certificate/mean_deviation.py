@@ -18,9 +18,8 @@ from typing import TypeAlias
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bounds.lemma5.certificate.base_radius import RowRadius, mean_radius
+from bounds.lemma5.certificate.base_radius import LayerBase, RowRadius, mean_radius
 from bounds.lemma5.certificate.order import greatest, least, perhaps_above, times
-from bounds.lemma5.certificate.row_base import LayerBase
 from bounds.lemma5.certificate.scores import Inflation, ScoreRule
 from jax_models.model.pytree import pytree
 
@@ -57,7 +56,7 @@ def inflate(rule: ScoreRule, held: LayerBase, radius: RowRadius) -> Inflation:
     )
 
 
-def inflated(weight: Numbers, log_weight: Numbers) -> Numbers:
+def inflated(weight: Numbers, log_weight: Numbers | float) -> Numbers:
     """Upper bound on the true weight, where `weight` is within a factor e^(± log_weight)."""
     return least(1.0, times(jnp.exp(log_weight), weight))
 
@@ -116,10 +115,11 @@ class OtherMoves:
     remainder: Numbers  # a bound on |sum_{w != i} c_w (e^d_w - 1)(v_w - m) - l|
     values: Numbers  # a bound on sum_{w != i} c_w e^|d_w| f_w
     largest_value: Numbers  # the maximum of f_w over w != i
+    farthest: Numbers  # a bound on |v_w - m| + f_w over w != i
 
 
 def mean_deviation(
-    own: ColumnMove, others: OtherMoves, log_weight: Numbers | float, farthest: Numbers
+    own: ColumnMove, others: OtherMoves, log_weight: Numbers | float
 ) -> Numbers:
     """Upper bound on |b' - b - (1 - a_i) l|, l a known linear part of the change."""
     # Where the true weights are known within a factor e^x only, x = `log_weight`, S and
@@ -137,6 +137,10 @@ def mean_deviation(
     carried = least(rest * (1 + slack) * values, rest * others.largest_value)
     carried = carried + (factor * own.weight + moved) * own.value
     carried = least(carried, greatest(own.value, others.largest_value))
-    # `farthest` bounds the distance by convexity for any scores, where exponentials
-    # overflow.
-    return least(change + carried, farthest)
+    # The attended row stays a convex combination of the values, whatever the scores do,
+    # so where exponentials overflow too.
+    weight, remain = (inflated(x, log_weight) for x in (own.weight, own.remain))
+    farthest = greatest(
+        remain * own.jump + own.value, others.farthest + weight * own.jump
+    )
+    return least(change + carried, farthest + remain * linear)

@@ -9,21 +9,18 @@ exponential, distance and slope of each key.
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from bounds.influence.propagation.pointwise import RowBase
-from bounds.influence.propagation.query_row import row_products, weighted_rows
-from bounds.lemma5.certificate.base_radius import rule_of
+from bounds.lemma5.certificate.base_radius import LayerBase, rule_of
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
     OtherMoves,
     inflate,
-    inflated,
     mean_deviation,
     own_score_error,
 )
@@ -37,7 +34,6 @@ from bounds.lemma5.certificate.pointwise import (
     row_norms,
 )
 from bounds.lemma5.certificate.row_base import (
-    LayerBase,
     key_slopes,
     project_values,
     read_inputs,
@@ -81,13 +77,6 @@ class RowReference:
         return self.before + self.score_change
 
 
-def weighted(
-    weights: ByKey, inner: MovedRows
-) -> Float[Array, "heads substitutions width"]:
-    """Sums of the centres of the rows' changes."""
-    return weighted_rows(weights.transpose(2, 0, 1), inner.centre).swapaxes(1, 2)
-
-
 def row_deviation(held: LayerBase, inner: MovedRows, row: RowReference) -> ByHead:
     """Radii of the heads' changes, in value space, by input radii and rounding of scores."""
     attention, constants = held.layer.attention, held.constants
@@ -113,7 +102,7 @@ def row_deviation(held: LayerBase, inner: MovedRows, row: RowReference) -> ByHea
     moved, own_radius = inner.take(position)
     # Values are linear in rows: the changes of rows are averaged first and projected
     # once.
-    mean_move = weighted(weights, inner)
+    mean_move = inner.weighted(weights)
     mean = contract("hpk,hko->hpo", weights, held.projected)
     value_by_head = attention.value_by_head
     mean_move_of_value = contract("hvd,hpd->hpv", value_by_head, mean_move)
@@ -154,12 +143,6 @@ def row_deviation(held: LayerBase, inner: MovedRows, row: RowReference) -> ByHea
     values = jnp.where(others, weights * jnp.exp(error) * value, 0.0).sum(axis=-1)
     over = lambda x: jnp.max(x, axis=-1, where=others, initial=0.0)
     value_own = constants.value[:, None] * own_radius
-    log_weight = inflation.weight
-    # By convexity, for any scores.
-    farthest = greatest(
-        inflated(remain, log_weight) * jump + value_own,
-        over(apart + value) + inflated(weight, log_weight) * jump,
-    )
     return mean_deviation(
         ColumnMove(
             weight=weight,
@@ -175,31 +158,10 @@ def row_deviation(held: LayerBase, inner: MovedRows, row: RowReference) -> ByHea
             remainder=(growth * apart).sum(axis=-1),
             values=values,
             largest_value=over(value),
+            farthest=over(apart + value),
         ),
-        log_weight,
-        farthest,
+        inflation.weight,
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Centres:
-    """The centres of all rows' changes, in the form in which scores read changes of keys."""
-
-    centre: Float[Array, "tokens width substitutions"]
-
-    def formed(self) -> Float[Array, "tokens width substitutions"]:
-        """The centres as an array."""
-        return self.centre
-
-    def products(
-        self, queries: Float[Array, "heads width substitutions"]
-    ) -> Float[Array, "heads keys substitutions"]:
-        """Sums over d of queries[h, d, p] centre[k, d, p]."""
-        return row_products(queries, self.centre)
-
-    def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
-        """Value of function(*arguments); no value is kept."""
-        return function(*arguments)
 
 
 @jax.jit
@@ -237,7 +199,7 @@ def _heads(
     query_change = project_query_changes(attention, change, n, at)
     score = compute_scores(attention, queries, held.store.keys, n, at)
     score_change = score_changes_of_rows(
-        attention, queries, held.store.keys, query_change, Centres(inner.centre), n, at
+        attention, queries, held.store.keys, query_change, inner, n, at
     )
     seen = visible(attention.sight, at, key)
 
@@ -251,7 +213,7 @@ def _heads(
         score_change=score_change,
         visible=seen,
         spread=spread_of(attention.weighting, held.inputs),
-        carry=lambda weights: weighted(weights, inner),
+        carry=inner.weighted,
     )
     heads = attention.weighting.perturb(summary, moved)
     heads = contract("hvd,hpd->hpv", attention.value_by_head, heads)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from bounds.lemma5.certificate.base_radius import rule_of
+from bounds.lemma5.certificate.base_radius import LayerBase, rule_of
 from bounds.lemma5.certificate.mean_deviation import odds_change
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import (
@@ -28,7 +28,6 @@ from bounds.lemma5.certificate.order import (
 )
 from bounds.lemma5.certificate.pointwise import MovedRows, OwnMove
 from bounds.lemma5.certificate.row_base import (
-    LayerBase,
     RowTile,
     key_slopes,
     project_values,

@@ -11,14 +11,16 @@ their leading axes.
 
 import dataclasses
 import math
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bounds.influence.propagation.pointwise import RowBase
-from bounds.lemma5.certificate.base_radius import BasePass, RowRadius
+from bounds.influence.propagation.query_row import row_products, weighted_rows
+from bounds.lemma5.certificate.base_radius import LayerBase, RowRadius
 from bounds.lemma5.certificate.norm_gain import (
     Radii,
     Rows,
@@ -62,7 +64,7 @@ class Rounding:
 
 
 def carry(
-    held: BasePass, base: RowBase, known: RowRadius, given: dict[str, Array]
+    held: LayerBase, base: RowBase, known: RowRadius, given: dict[str, Array]
 ) -> tuple[Moved, Rounding]:
     """Changes of a program's rows, and their errors, from `given` ones of its inputs."""
     layer, program = held.layer, held.layer.writes
@@ -104,7 +106,7 @@ class RowNorms:
     whole: dict[str, Array]
 
 
-def row_norms(held: BasePass, base: RowBase) -> RowNorms:
+def row_norms(held: LayerBase, base: RowBase) -> RowNorms:
     """Norms of the Jacobians of the sections and of the layer at base rows."""
     layer, constants = held.layer, held.constants.sections
     local, slops, paths = {}, {}, {}
@@ -206,7 +208,7 @@ class BaseRows:
 
 
 def carry_radius(
-    held: BasePass,
+    held: LayerBase,
     base: BaseRows,
     carried: Moved,
     rounding: Rounding,
@@ -307,6 +309,26 @@ class MovedRows:
         slot = jnp.arange(self.radius.shape[1], dtype=jnp.int32)
         # Integer indices on both sides of a slice put the substitutions first.
         return self.centre[at, :, slot], self.radius[at, slot]
+
+    def formed(self) -> Float[Array, "tokens width substitutions"]:
+        """The centres, as scores read changes of rows."""
+        return self.centre
+
+    def products(
+        self, queries: Float[Array, "heads width substitutions"]
+    ) -> Float[Array, "heads keys substitutions"]:
+        """Sums over d of queries[h, d, p] centre[k, d, p]."""
+        return row_products(queries, self.centre)
+
+    def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
+        """Value of function(*arguments); no value is kept."""
+        return function(*arguments)
+
+    def weighted(
+        self, weights: Float[Array, "heads substitutions keys"]
+    ) -> Float[Array, "heads substitutions width"]:
+        """Sums of the centres, by weights."""
+        return weighted_rows(weights.transpose(2, 0, 1), self.centre).swapaxes(1, 2)
 
     def substituted(self) -> "OwnMove":
         """Centre and radius of the change of each substitution's own row."""

@@ -15,8 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.propagation.pointwise import base_rows
 from bounds.lemma5.certificate.base_radius import (
-    BasePass,
-    BaseRadius,
+    LayerBase,
     base_radius,
     rule_of,
 )
@@ -60,15 +59,6 @@ from jax_models.weighting.base import Tile, same_position
 
 At: TypeAlias = Int[Array, "rows"]
 Pairs: TypeAlias = Float[Array, "heads rows keys"]
-
-
-@pytree
-class LayerBase(BasePass):
-    """A layer's base pass, with bounds (radii) on its distance from exact arithmetic."""
-
-    radius: BaseRadius
-    spread: Any = None  # `RowSpread`, of a pass that holds all rows
-    roundoff: Any = None  # relative, `mean_deviation.Roundoff`
 
 
 @pytree
@@ -151,7 +141,7 @@ def prepare_rows(
     chosen = wanted, rows[wanted], queries.swapaxes(0, 1)
     by_row, base, output = map_rows(run, chosen, block)
     summary = swap_rows(by_row)
-    held = BasePass(
+    held = LayerBase(
         layer=layer,
         constants=constants,
         rows=rows,
@@ -164,7 +154,7 @@ def prepare_rows(
         base=base,
         output=output,
     )
-    return LayerBase(**vars(held), radius=base_radius(held, known))
+    return dataclasses.replace(held, radius=base_radius(held, known))
 
 
 def _summarise(attention: Attention, queries: Queries, at: At, store: KeyStore) -> Any:

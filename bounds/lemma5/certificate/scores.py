@@ -6,7 +6,6 @@ are derivatives of a score. The score scale is one number for each row, by which
 divided.
 """
 
-import abc
 import dataclasses
 import functools
 from typing import Any, TypeAlias, cast
@@ -58,7 +57,7 @@ class Inflation:
 
 
 @dataclasses.dataclass(frozen=True)
-class ScoreRule(abc.ABC):
+class _Rule:
     """Bounds on one kind of score that the perturbation lemma (`mean_deviation`) needs."""
 
     attention: Attention
@@ -70,112 +69,17 @@ class ScoreRule(abc.ABC):
         """The score scale where it divides queries; 1 where it divides scores."""
         return self.scale if self.attention.scoring.bilinear else 1.0
 
-    @staticmethod
-    @abc.abstractmethod
-    def read_constants(score: Any, num_heads: int) -> Constants:
-        """The fields `score`, `score_range`, `curvature` of `CertificateConstants`."""
-
-    @abc.abstractmethod
-    def score_size(self, queries: Queries, keys: Keys) -> ByRow:
-        """Upper bound on the |score|s of a row."""
-
-    # An error that all scores of a row share moves no weight. `query` and `key` are the
-    # radii of the queries and of any key.
-    @abc.abstractmethod
-    def radii(
-        self, queries: Queries, query: ByRow, keys: Keys, key: ByHead
-    ) -> tuple[ByRow, ByRow]:
-        """Radii of a row's scores, and of their slopes in the query."""
-
-    @abc.abstractmethod
-    def query_slopes(self, queries: Queries, keys: Keys) -> Slopes:
-        """Derivatives of the scores in the query, which are called slopes."""
-
-    @abc.abstractmethod
-    def in_key(self, query: Numbers, slope: Numbers) -> Numbers:
-        """Slope of a score in the key, or its radius: `query`, or `slope` in the query."""
-
-    @abc.abstractmethod
-    def query_slope_size(self, key_size: ByHead) -> ByRow:
-        """Upper bound on slopes in the query; `key_size` is the largest key's norm."""
-
-    @abc.abstractmethod
-    def key_slope_size(self, queries: Queries) -> ByRow:
-        """Upper bound on the slopes in the key."""
-
-    @abc.abstractmethod
-    def growth(self) -> Scalar:
-        """Bound on how fast a score's slope in a key's row grows with the rows' changes."""
-
-    # Both are upper bounds; `query_size` is |dq|, `largest` the largest |dx|.
-    @abc.abstractmethod
-    def second_order(
-        self, query_size: ByColumn, largest: Float[Array, "columns"]
-    ) -> tuple[ByColumn, ByColumn]:
-        """Second-order growth of slopes in the keys' rows, and of scores, in a change."""
-
-    # The distances of the slopes in the query from their mean, the slopes, and upper
-    # bounds on them. `moved` are the changes of the
-    # rows that keys are made of (`MovedRows`); `weights` are those of all columns but
-    # the substituted one, `mean_move` is the rows' mean change, so weighted.
-    @abc.abstractmethod
-    def moved_slopes(
-        self,
-        queries: Queries,
-        keys: Keys,
-        moved: Any,
-        weights: Float[Array, "heads substitutions keys"],
-        mean_move: Float[Array, "heads substitutions width"],
-    ) -> tuple[ByKey, Slopes, ByKey]:
-        """Slopes of the scores at the moved keys: distances from the mean, values, bounds."""
-
-    # A query that moves by dq and a key that moves by dk change a dot product by dq.k +
-    # q.dk + dq.dk, an additive score by at most (curvature) (|dq| + |dk|) times the
-    # error of the argument of tanh, as that is the error of the slope on the way.
-    # `query_size` is |dq|, of dot products over the scale, `moved` |dk|; `query` and
-    # `key` are the radii of the base's.
-    @abc.abstractmethod
-    def base_error(
-        self, query_size: ByColumn, query: ByRow, key: ByHead, moved: ByColumn
-    ) -> ByColumn:
-        """Upper bound on the error of a score's change that the computed base causes."""
-
-    # `query_size` is |dq|, `keys` is |dk|.
-    @abc.abstractmethod
-    def own_error(
-        self, query_size: ByColumn, keys: ByColumn, error: ByColumn
-    ) -> ByColumn:
-        """`error`, an error of first order in a score, plus its terms of higher order."""
-
-
-@functools.singledispatch
-def score_rule(score: Score) -> type[ScoreRule]:
-    """Bounds that certificates use for a score.
-
-    Args:
-        score: a layer's (`Attention.scoring`).
-
-    Returns:
-        The rule of the score's class.
-
-    Raises:
-        InputError: the score has no rule.
-    """
-    raise InputError(
-        f"certificates have no rule for {score.word} scores; use compute_influence"
-    )
-
 
 # max |tanh''| = 4 / (3 sqrt 3) = 0.7698003...
 _TANH_CURVATURE = 0.76980036
 
 
-class AdditiveRule(ScoreRule):
+class AdditiveRule(_Rule):
     """Bounds for certificates on additive scores s = w . tanh(q + k) over the scale."""
 
     @staticmethod
     def read_constants(score: Any, num_heads: int) -> Constants:
-        """|w|, 2 |w|_1, and the largest curvature in the argument of tanh, of each head."""
+        """`score` |w|, `score_range` 2 |w|_1, and the curvature in tanh's argument."""
         vector = np.asarray(score.vector, np.float64)
         return {
             "score": np.asarray([frobenius_upper(row) for row in vector]),
@@ -252,7 +156,9 @@ class AdditiveRule(ScoreRule):
     def base_error(
         self, query_size: ByColumn, query: ByRow, key: ByHead, moved: ByColumn
     ) -> ByColumn:
-        """(|dq| + |dk|) over the scale, times the slope's error during the change."""
+        """Error of a score's change by the base: that of the slope, times the steps."""
+        # A score moves by at most (curvature) (|dq| + |dk|) times the error of the
+        # argument of tanh, which is the error of the slope on the way.
         steps = (query_size + moved) / self.scale[:, None]
         bent = self.constants.curvature[:, None] * (query + key[:, None])
         return least(bent, 2 * self.constants.score[:, None])[..., None] * steps
@@ -271,32 +177,28 @@ class AdditiveRule(ScoreRule):
         return least(error, steps + slope * query_size)
 
 
-@score_rule.register
-def _(score: AdditiveScore) -> type[ScoreRule]:
-    return AdditiveRule
-
-
-class DotProductRule(ScoreRule):
+class DotProductRule(_Rule):
     """Bounds for certificates on s = q . k, q the query divided by the score scale."""
 
     @staticmethod
     def read_constants(score: Any, num_heads: int) -> Constants:
-        """Zero for the score and its curvature, inf for the range, of each head."""
+        """`score` and `curvature` 0, `score_range` inf, of each head."""
         none = np.zeros(num_heads)
         return {"score": none, "score_range": none + np.inf, "curvature": none}
 
     def score_size(self, queries: Queries, keys: Keys) -> ByRow:
-        """|q| times the largest |k|."""
+        """Upper bound |q| max |k| on the scores of a row."""
         return vector_norms(queries) * vector_norms(keys).max(axis=1)[:, None]
 
     def radii(
         self, queries: Queries, query: ByRow, keys: Keys, key: ByHead
     ) -> tuple[ByRow, ByRow]:
         """Radii of scores and of their slopes in the query."""
+        # `query` and `key` are the radii of the queries and of any key.
         query_size, key = vector_norms(queries), key[:, None]
         within = gamma_upper(queries.shape[-1]) * self.score_size(queries, keys)
-        # An error of the query moves all scores alike but for the keys' distances from
-        # a point.
+        # An error that all scores of a row share moves no weight: an error of the query
+        # moves all alike but for the keys' distances from a point.
         spread = farthest_from_mean(keys)[:, None]
         score = query_size * key + (spread + key) * query + within
         return score, jnp.broadcast_to(key, score.shape)
@@ -318,20 +220,24 @@ class DotProductRule(ScoreRule):
         return vector_norms(queries)
 
     def growth(self) -> Scalar:
-        """|W_Q| |W_K| over the smallest scale."""
+        """Growth |W_Q| |W_K| / scale of slopes in the keys' rows, by a change's size."""
         return (self.constants.query * self.constants.key).max() / self.scale.min()
 
     def second_order(
         self, query_size: ByColumn, largest: Float[Array, "columns"]
     ) -> tuple[ByColumn, ByColumn]:
-        """Returns |dq| |W_K| and zeros: dq . dk is the only second-order term."""
+        """Second-order growth of slopes in the keys' rows, |dq| |W_K|, and of scores, 0."""
+        # Both are upper bounds; `query_size` is |dq|, `largest` the largest |dx|.
         second = self.constants.key[:, None, None] * query_size
         return second, jnp.zeros_like(query_size)
 
     def moved_slopes(
         self, queries: Queries, keys: Keys, moved: Any, weights: Any, mean_move: Any
     ) -> tuple[ByKey, Slopes, ByKey]:
-        """Slopes at the moved keys, upper bounds on them; not all moved keys are formed."""
+        """Slopes at the moved keys: distances from the mean, values, upper bounds."""
+        # `moved` are the changes of the rows that keys are made of (`MovedRows`);
+        # `weights` those of all columns but the substituted one, `mean_move` the rows'
+        # mean change, so weighted. Not all moved keys are formed.
         by_head, position = self.attention.key_by_head, moved.position
         slope_mean = contract("hpk,hke->hpe", weights, keys)
         slope_mean += contract("hed,hpd->hpe", by_head, mean_move)
@@ -349,14 +255,41 @@ class DotProductRule(ScoreRule):
     def base_error(
         self, query_size: ByColumn, query: ByRow, key: ByHead, moved: ByColumn
     ) -> ByColumn:
-        """|dq| times the key's radius, plus |dk| times the query's radius."""
+        """Error |dq| `key` + `query` |dk| of a score's change by the computed base."""
         return query_size * key[:, None, None] + query[..., None] * moved
 
     def own_error(
         self, query_size: ByColumn, keys: ByColumn, error: ByColumn
     ) -> ByColumn:
-        """`error` plus |dq| |dk|, the term of second order."""
+        """`error`, of first order in a score, plus |dq| |dk|, the term of second order."""
         return error + query_size * keys
+
+
+# A kind of score with a rule is one of these classes, and a row of `score_rule`.
+ScoreRule: TypeAlias = AdditiveRule | DotProductRule
+
+
+@functools.singledispatch
+def score_rule(score: Score) -> type[ScoreRule]:
+    """Bounds that certificates use for a score.
+
+    Args:
+        score: a layer's (`Attention.scoring`).
+
+    Returns:
+        The rule of the score's class.
+
+    Raises:
+        InputError: the score has no rule.
+    """
+    raise InputError(
+        f"certificates have no rule for {score.word} scores; use compute_influence"
+    )
+
+
+@score_rule.register
+def _(score: AdditiveScore) -> type[ScoreRule]:
+    return AdditiveRule
 
 
 @score_rule.register

@@ -27,7 +27,6 @@ from bounds.lemma5.certificate.scores import score_rule
 from bounds.lemma5.constants.row_form import Form, form_of, gains_of
 from bounds.numbers.norms import contract
 from bounds.numbers.spectral import Enclosure, frobenius_upper, norm_upper
-from jax_models.errors import InputError
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import pytree
 from jax_models.model.rows import Activation, Affine, Norm, Program, Step, Sum
@@ -62,15 +61,9 @@ class Section:
 
     @property
     def activation(self) -> Step | None:
-        """The activation step, None if there is none; an InputError if there are two."""
+        """The activation step, None if there is none."""
         steps = self.program.steps
-        match [x for x in steps if isinstance(x.operation, Activation)]:
-            case []:
-                return None
-            case [step]:
-                return step
-            case _:
-                raise _unknown("two activations have no norm between them")
+        return next((x for x in steps if isinstance(x.operation, Activation)), None)
 
     @property
     def terms(self) -> tuple[int, int]:
@@ -87,18 +80,10 @@ class Section:
 
 def attended(layer: Layer) -> str:
     """Name of the program's row in value space: the heads, or their output projection."""
-    # One step alone may read the heads' outputs, attention's own projection if there is
-    # one.
-    readers = [step for step in layer.writes.steps if "heads" in step.inputs]
-    output = layer.attention.output
-    if len(readers) == 1 and output is None:
+    if layer.attention.output is None:
         return "heads"
-    if len(readers) == 1:
-        operation = readers[0].operation
-        if isinstance(operation, Affine) and operation.weight is output:
-            if operation.bias is layer.attention.output_bias:
-                return readers[0].name
-    raise _unknown("what reads the heads is not the output projection alone")
+    (projection,) = (step for step in layer.writes.steps if "heads" in step.inputs)
+    return projection.name
 
 
 def sections(layer: Layer) -> tuple[Section, ...]:
@@ -117,7 +102,6 @@ def sections(layer: Layer) -> tuple[Section, ...]:
             inside = _leading_to(step, made)
             ordered = tuple(x for x in steps if x in inside)
             found.append(Section(Program(ordered, step.name)))
-            _check(layer, found[-1])
     return tuple(found)
 
 
@@ -125,35 +109,6 @@ def _leading_to(step: Step, made: dict[str, Step]) -> list[Step]:
     """Returns `step` and the steps in `made` that it needs, directly or through others."""
     before = [made[name] for name in step.inputs if name in made]
     return [step, *(x for one in before for x in _leading_to(one, made))]
-
-
-def _check(layer: Layer, section: Section) -> None:
-    """Raises an InputError for a section whose rounding or constants have no rule."""
-    if section.norm is not None:
-        if {attended(layer), "heads"} & {*section.sources}:
-            raise _unknown("a norm reads what attention writes")
-        return
-    mapped: set[str] = set()
-    for step in section.program.steps:
-        operation, d = step.operation, layer.attention.query.shape[2]
-        is_map = isinstance(operation, Affine)
-        behind_map = not mapped.isdisjoint(step.inputs)
-        # Two maps in a row round by the product of their sizes, for which there is no
-        # rule.
-        if is_map and behind_map:
-            raise _unknown("two maps follow one another, no activation between them")
-        if is_map or (behind_map and step != section.activation):
-            mapped.add(step.name)
-        if isinstance(operation, Affine) and step.name == section.name:
-            if operation.weight.shape[0] != d:
-                raise _unknown(f"the row {step.name}, not of width {d}, is read twice")
-
-
-def _unknown(why: str) -> InputError:
-    return InputError(
-        f"a certificate cannot follow the program of a layer: {why}; use "
-        "compute_influence"
-    )
 
 
 def without_sums(layer: Layer) -> tuple[Section, ...]:

@@ -15,6 +15,8 @@ from bounds.influence import compute_influence
 from bounds.influence.build import build_request
 from bounds.lemma5.certificate import Certificate, certify, certify_influence
 from bounds.lemma5.certificate.certify import bound_all_inputs
+from jax_models.model.layer import Layer
+from jax_models.model.pytree import pytree
 from tests.architecture import small_model, with_attention
 from tests.bounds.influence.models import scaled_weights
 from tests.bounds.lemma5.certificate.one_layer import build, draw_tokens
@@ -162,8 +164,14 @@ def test_a_layer_norm_without_epsilon_is_refused_where_a_radius_meets_it():
     )
 
 
+@pytree
+class Own(Layer):
+    """A layer whose program could be anything."""
+
+
 def test_a_bad_question_is_refused_with_its_reason():
     model, tokens = build({"num_classes": None}), draw_tokens(4)
+    own = tuple(Own(**vars(x)) for x in model.layers)
     hard = build({"num_layers": 2, "weighting": ["softmax", "average_hard"]})
     for asked, options, message in (
         (model, {"method": "exact"}, "method = 'exact'"),
@@ -171,6 +179,7 @@ def test_a_bad_question_is_refused_with_its_reason():
         (model, {"query": 4}, "out of range"),
         (lambda tokens: tokens, {}, "expected a Transformer"),
         (hard, {}, "layer 1 has the weighting average_hard"),
+        (dataclasses.replace(model, layers=own), {}, "a program of its own, Own"),
     ):
         with pytest.raises(jm.InputError, match=message):
             certify_influence(asked, tokens, **options)

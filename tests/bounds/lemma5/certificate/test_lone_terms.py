@@ -141,9 +141,10 @@ def test_a_linear_part_is_kept_up_to_what_the_weights_sum_to():
         none = jnp.asarray(0.0)
         found = mean_deviation(
             ColumnMove(none, jnp.asarray(1.0), none, none, none),
-            OtherMoves(jnp.asarray(slack), slack, none, none, none),
+            OtherMoves(
+                jnp.asarray(slack), slack, none, none, none, jnp.asarray(jnp.inf)
+            ),
             log_weight=0.0,
-            farthest=jnp.asarray(jnp.inf),
         )
         assert off * (1 - 1e-12) <= float(found) <= (1 + slack) * off * (1 + 1e-6)
 

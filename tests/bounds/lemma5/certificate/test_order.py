@@ -19,13 +19,12 @@ COMPARES = {
     ("certify", "bound_all_inputs"): "sizes of arrays; bounds are no NaN",
     ("base_pass", "_map_tiles"): "sizes of arrays",
     ("base_pass", "_batch"): "sizes of arrays",
-    ("base_pass", "runs"): "numbers of substitutions",
     (
         "certify",
         "certify_influence",
     ): "bounds are no NaN, a table has one where no bound is",
     ("certify", "Certificate"): "of the maximum, which is no NaN",
-    ("certify", "_blocks"): "a maximum that keeps NaN",
+    ("certify", "_bounds"): "a maximum that keeps NaN; numbers of substitutions",
 }
 
 
