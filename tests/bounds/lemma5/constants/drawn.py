@@ -167,18 +167,11 @@ class Measured:
     @property
     def slack(self) -> float:
         """The corrected bound over the exact influence of the worst i != j."""
-        return self._ratio(self.forms.corrected.others.log_value, self.others)
-
-    @property
-    def own_slack(self) -> float:
-        """The same at i."""
-        return self._ratio(self.forms.corrected.own.log_value, self.own)
-
-    def _ratio(self, log_bound: float, exact: float) -> float:
         # What the margin could hide says nothing about the bound.
-        if exact <= 1e3 * self.margin:
+        if self.others <= 1e3 * self.margin:
             return math.inf
-        return math.exp(min(log_bound - math.log(exact), 700.0))
+        log_bound = self.forms.corrected.others.log_value
+        return math.exp(min(log_bound - math.log(self.others), 700.0))
 
     def assert_chain(self) -> None:
         forms = self.forms
