@@ -5,12 +5,11 @@ mask there is a closed form of order (ln(j/i))^{L-1}/j, i the changed position a
 row. A row is the activation at one position.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from mpmath import MPContext
 
 from bounds.lemma5.closed_form.layer_constants import LayerConstants
@@ -84,27 +83,10 @@ def largest_weighted_mean(
 
 # Counts only: which rows they are does not matter to the mean. Rows 0 … n - 1 are the rows
 # j != i; then comes the changed row, once for every i.
-@dataclasses.dataclass(frozen=True)
-class Visible:
-    """Counts of the rows that each row sees, then, for each i, that the changed row sees."""
-
-    # Number of changed rows that the row sees, at most `total`.
-    present: Int[np.ndarray, "counted"]
-    total: Int[np.ndarray, "counted"]  # number of rows it sees
-    # Whether it sees anything at all; the last entry is the changed row's.
-    sees: Bool[np.ndarray, "rows_and_changed"]
-    reached: Bool[np.ndarray, "rows_and_changed"]  # whether it sees a changed row
-
-    def per_row(
-        self, means: Float[np.ndarray, "counted"]
-    ) -> Float[np.ndarray, "rows_and_changed"]:
-        """`means` of the rows, then the largest of the changed row's means."""
-        n = len(self.sees) - 1
-        return np.append(means[:n], np.max(means[n:]))
-
-
-def visible_changes(mask: str, changed: Bool[np.ndarray, "rows"]) -> Visible:
-    """Counts of the rows that each row sees under a mask, for every i."""
+def visible_changes(
+    mask: str, changed: Bool[np.ndarray, "rows"]
+) -> tuple[Int[np.ndarray, "counted"], Int[np.ndarray, "counted"]]:
+    """Numbers of changed rows, and of all rows, that each row sees under a mask."""
     # `changed` is whether row j can differ from the base when i != j. The counts leave
     # out the row's own change, since under j = i it is the changed row.
     n, strict = len(changed), mask.startswith("strict")
@@ -120,12 +102,13 @@ def visible_changes(mask: str, changed: Bool[np.ndarray, "rows"]) -> Visible:
     # Whether there is an i != j that the row sees.
     present = np.minimum(seen + (total > itself), total)
     own_present = np.minimum(itself + seen - (changed & (itself == 1)), total)
-    return Visible(
-        present=np.concatenate([present, own_present]),
-        total=np.concatenate([total, total]),
-        sees=np.append(total > 0, np.any(total > 0)),
-        reached=np.append(present > 0, np.any(own_present > 0)),
-    )
+    return np.concatenate([present, own_present]), np.concatenate([total, total])
+
+
+def _per_row(counted: Shaped[np.ndarray, "counted"]) -> Shaped[np.ndarray, "rows"]:
+    """Numbers of the rows, then the largest of the changed row's."""
+    n = len(counted) // 2
+    return np.append(counted[:n], np.max(counted[n:]))
 
 
 # The recursion, its proof and its cost: docs/theory/lemma5.md, section 3.
@@ -191,8 +174,8 @@ def _changes(
     changes, scale = np.zeros(length + 1), distance
     changes[length] = 1.0
     for layer, mask in zip(layers, masks, strict=True):
-        visible = visible_changes(mask, changes[:length] > 0)
-        changes, scale = _layer(layer, visible, changes, scale, saturating)
+        seen = visible_changes(mask, changes[:length] > 0)
+        changes, scale = _layer(layer, seen, changes, scale, saturating)
     return changes, scale
 
 
@@ -214,7 +197,7 @@ def _is_unbounded(layer: LayerConstants) -> bool:
 # in every other form, not that number.
 def _layer(
     layer: LayerConstants,
-    visible: Visible,
+    seen: tuple[Int[np.ndarray, "counted"], Int[np.ndarray, "counted"]],
     changes: ByRow,
     scale: Interval,
     saturating: bool,
@@ -236,16 +219,17 @@ def _layer(
         return np.zeros_like(changes), interval(0)
     out = upper(skip / largest) * changes
     moved = (changes > 0) & (skip.b > 0)
+    # Whether a row sees a changed row, and anything at all.
+    reached, sees = (_per_row(counted) > 0 for counted in seen)
     for head, gain, of_mean, of_query in heads:
         if gain.b == 0:
             continue
-        moved |= visible.reached | ((entering > 0) & visible.sees & (of_query.b > 0))
+        moved |= reached | ((entering > 0) & sees & (of_query.b > 0))
         inverse = lower(exp(-2 * head.score.half_oscillation(norm)))
-        seen = visible.present, visible.total
-        mean = visible.per_row(largest_weighted_mean(falling, *seen, inverse))
+        mean = _per_row(largest_weighted_mean(falling, *seen, inverse))
         inner = maximum(of_mean, of_query)
         term = upper(of_mean / inner) * mean
-        term += upper(of_query / inner) * entering * visible.sees
+        term += upper(of_query / inner) * entering * sees
         if saturating:
             term = _capped(term, 2 * norm, unit * inner)
         out += upper(gain * inner / largest) * term

@@ -127,18 +127,15 @@ class NormConstants:
 
 def read_norm(norm: Norm, name: str) -> NormConstants:
     """Constants of a norm, rounded up; an InputError where its ε is zero."""
-    if not norm.epsilon > 0:
-        raise InputError(
-            f"{name}: layer_norm_epsilon is {norm.epsilon}, expected a number > 0; with "
-            "epsilon = 0 LayerNorm jumps where all entries of a row are equal, so it "
-            "has no Lipschitz constant and no closed form applies; save the model with "
-            "a positive epsilon"
-        )
     scale = float(np.max(np.abs(np.asarray(norm.scale, np.float64))))
     width = norm.scale.shape[0]
     bias = frobenius_upper(np.asarray(norm.bias, np.float64))
+    try:
+        lipschitz = layer_norm_lipschitz(scale, norm.epsilon).value
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from None
     return NormConstants(
-        layer_norm_lipschitz(scale, norm.epsilon).value,
+        lipschitz,
         layer_norm_change_cap(scale, width).value,
         layer_norm_output_norm(scale, bias, width).value,
     )
