@@ -27,7 +27,6 @@ from bounds.influence.propagation.change_block import (
     change_block,
     prepare,
 )
-from bounds.influence.propagation.first_layer import prepare_layer
 from bounds.influence.propagation.sparse import Window, change_windows, make_steps
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Ties
@@ -55,14 +54,10 @@ def is_sparse(request: InfluenceRequest) -> bool:
 
 def follow(request: InfluenceRequest, state: IncrementalState) -> Iterator[Window]:
     """Yields final changes by window of substitutions, for an `is_sparse` request."""
-    query = jnp.asarray([request.query], jnp.int32)
-    bases = (state.first, *state.middle)
-    last = _prepare_last(request.model.layers[-1], bases[-1].output, query)
-    steps = make_steps(request.model, (*bases, last), request.query)
+    steps = make_steps(request.model, (state.first, *state.above), request.query)
     yield from change_windows(request, steps)
 
 
-_prepare_last = jax.jit(prepare_layer)
 _change_watched = jax.jit(change_watched)
 
 

@@ -10,11 +10,10 @@ One layer: every position is one replaced column of the query row. Two layers: f
 tile of (substitution i, row j) pairs at a time, the first layer's rows change by one
 replaced column (row i itself by its query too), and the query row of the second layer
 folds the moved rows into a change summary. More layers, or many watched rows: all rows
-of the first layer are kept, [n, d] for each substitution of a block. Every layer
-between the first and the last then moves all its rows at once (`move_rows`): each sees
+of the first layer are kept, [n, d] for each substitution of a block. Every later layer
+then moves all its rows at once (`move_rows`), the last the watched rows alone: each sees
 its query and all keys moved, in tiles of rows and keys, about three forward passes of
-that layer. The last layer computes the watched rows alone. No two outputs are
-subtracted, whatever the depth.
+that layer. No two outputs are subtracted, whatever the depth.
 """
 
 import dataclasses
@@ -122,42 +121,19 @@ def second_layer(
     return found, [at_query, ties, more]
 
 
-def first_rows(
-    layer: Layer,
-    first: PreparedLayer,  # all rows
-    change: FirstChange,
-    tile: int,  # rows at once
-    wanted: Int[Array, "rows"] | None = None,
-) -> tuple[Float[Array, "substitutions rows width"], TieReport | None]:
-    """Changes of `wanted` (or all) rows after the first layer, and a tie report."""
-    columns, own = change
-    if wanted is None:
-        wanted = jnp.arange(first.store.length, dtype=jnp.int32)
-
-    def run(at: Int[Array, "rows"]) -> Any:
-        changes, ties = other_rows(layer, first, columns, at, take_rows(first, at))
-        here = same_position(at[:, None], columns.position, own.dtype)
-        return jnp.where(here[:, None], own.T, changes), report_each(at, ties)
-
-    changes, ties = map_rows(run, wanted, tile)
-    return changes.transpose(2, 0, 1), join_reports(ties)
-
-
 def move_rows(
     layer: Layer,
     base: PreparedLayer,
     change: Float[Array, "tokens width"],
-    wanted: Int[Array, "rows"] | None = None,
+    wanted: Int[Array, "rows"],  # that `base` holds
 ) -> tuple[Float[Array, "rows width"], TieReport | None]:
     """Changes of `wanted` output rows when all input rows change, and a tie report."""
-    # `base` holds the wanted rows, all by default.
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
     inner = read_change(layer, base.rows, change)
     before = attention_input(layer, base.rows)
     keys = project_key_changes(attention, inner, n, everywhere, before)
     values = project_value_changes(attention, inner)
-    wanted = everywhere if wanted is None else wanted
     own = inner[wanted], n, wanted, before[wanted]
     queries = project_query_changes(attention, *own)
     slots = jnp.arange(wanted.shape[0], dtype=jnp.int32)
@@ -196,49 +172,29 @@ def move_rows(
     return rows, join_reports(ties)
 
 
-def last_row(
-    layer: Layer,
-    last: QueryRow,
-    changes: Float[Array, "substitutions tokens width"],
-    query: Int[Array, ""],
-    tile: int,
-) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
-    """Change of the last layer's query row, from all input rows' `changes`."""
-    count, n, width = changes.shape
-    moved = move_query(layer, last, changes[:, query])
-    by_rows = changes.transpose(1, 2, 0)
-    nowhere = jnp.full((count,), -1, jnp.int32)
-
-    def lift(at: Int[Array, "rows"], valid: Bool[Array, "rows"]) -> Any:
-        own = jnp.zeros((width, count), changes.dtype)
-        tile_rows = slice_tile(by_rows, at, 0)
-        return lift_rows(
-            layer, last, moved, RowTile(at, valid, tile_rows, nowhere, own)
-        )
-
-    folded = fold_tiles(lift, layer.attention.weighting.merge_change, n, tile)
-    change, ties = read_query_row(layer, last, moved, folded)
-    return change, [ties]
-
-
 def propagate_to(
     layers: tuple[Layer, ...],
     bases: tuple[PreparedLayer, ...],
-    first: FirstChange,
-    tile: int,
-    wanted: Int[Array, "rows"] | None = None,
+    change: FirstChange,
+    tile: int,  # rows of the first layer at once
+    watched: Int[Array, "rows"],
 ) -> tuple[Float[Array, "substitutions rows width"], list[TieReport | None]]:
-    """Changes of the `wanted` rows (all by default) after `layers`, and tie reports."""
-    # Only the last layer's rows, and its base pass, are the wanted ones.
-    at = wanted if len(layers) == 1 else None
-    changes, ties = first_rows(layers[0], bases[0], first, tile, at)
-    reports = [ties]
-    for depth, (layer, base) in enumerate(zip(layers[1:], bases[1:], strict=True), 2):
-        at = wanted if depth == len(layers) else None
-        changes, ties = jax.lax.map(
-            lambda one, layer=layer, base=base, at=at: move_rows(layer, base, one, at),
-            changes,
-        )
+    """Changes of the watched rows after all layers, and tie reports."""
+    (columns, own), first = change, bases[0]
+    everywhere = jnp.arange(first.store.length, dtype=jnp.int32)
+    # Only the last layer's rows, and its base pass, are the watched ones.
+    wanted = [*[everywhere] * (len(layers) - 1), watched]
+
+    def run(at: Int[Array, "rows"]) -> Any:
+        changes, ties = other_rows(layers[0], first, columns, at, take_rows(first, at))
+        here = same_position(at[:, None], columns.position, own.dtype)
+        return jnp.where(here[:, None], own.T, changes), report_each(at, ties)
+
+    changes, ties = map_rows(run, wanted[0], tile)
+    changes, reports = changes.transpose(2, 0, 1), [join_reports(ties)]
+    for layer, base, at in zip(layers[1:], bases[1:], wanted[1:], strict=True):
+        move = functools.partial(move_rows, layer, base, wanted=at)
+        changes, ties = jax.lax.map(move, changes)
         reports.append(join_reports(ties))
     return changes, reports
 
@@ -254,9 +210,9 @@ class IncrementalState:
     """Quantities of the unchanged input that all substitutions share."""
 
     first: PreparedLayer
-    # The layers between the first and the last, and that where many rows are watched.
-    middle: tuple[PreparedLayer, ...]
-    last: QueryRow | None  # None for a one-layer model, and where many rows are watched
+    # The layers above the first, but the second of two where one row is watched.
+    above: tuple[PreparedLayer, ...]
+    last: QueryRow | None  # the second of two layers, where one row is watched
     # The query row after the last layer, before the final norm; or the watched rows.
     output: Float[Array, "*rows width"]
     rows: Int[Array, "rows"] | None = None  # the watched rows, where they are many
@@ -279,7 +235,7 @@ def prepare(
         state = _prepare(model, tokens, query, rows)
     ties = None
     if model.is_hard:
-        bases = (state.first, *state.middle, state.last)
+        bases = (state.first, *state.above, state.last)
         ties = merge_reports(model, [x and x.ties for x in bases])
     return dataclasses.replace(state, run=run, ties=ties)
 
@@ -290,22 +246,25 @@ def _prepare(
     query: Int[Array, ""] | int | None,
     rows: Int[Array, "rows"] | None,
 ) -> IncrementalState:
-    at = None if query is None else jnp.asarray([query], jnp.int32)
-    everywhere = jnp.arange(tokens.shape[0], dtype=jnp.int32)
-    alone = at if len(model.layers) == 1 else None
-    first = prepare_first(model, tokens, everywhere if alone is None else alone)
-    if alone is not None:
-        return IncrementalState(first, (), None, first.output[0], query=at)
-    bases, asked = [first], [everywhere] * (len(model.layers) - 2)
-    asked = asked if rows is None else [*asked, rows]
-    for layer, these in zip(model.layers[1:], asked, strict=False):
+    everywhere, depth = jnp.arange(tokens.shape[0], dtype=jnp.int32), len(model.layers)
+    watched = rows if query is None else jnp.asarray([query], jnp.int32)
+    # Rows of each layer's output. Of a lone layer the replaced rows are needed too, unless
+    # one row is watched, to which every other is a column.
+    wanted = [*[everywhere] * (depth - 1), watched]
+    if depth == 1 and query is None:
+        wanted = [everywhere]
+    bases = [prepare_first(model, tokens, wanted[0])]
+    if depth == 2 and query is not None:
+        last = prepare_query_row(model.layers[1], bases[0].output, watched[0])
+        return IncrementalState(bases[0], (), last, last.output, query=watched)
+    for layer, these in zip(model.layers[1:], wanted[1:], strict=True):
         bases.append(prepare_layer(layer, bases[-1].output, these))
-    above = tuple(bases[1:])
-    if at is None:
-        final = bases[-1].output if above else first.output[rows]
-        return IncrementalState(first, above, None, final, rows)
-    last = prepare_query_row(model.layers[-1], bases[-1].output, at[0])
-    return IncrementalState(first, above, last, last.output, query=at)
+    first, *above = bases
+    output = bases[-1].output
+    if query is not None:
+        return IncrementalState(first, tuple(above), None, output[0], query=watched)
+    output = output if above else output[rows]
+    return IncrementalState(first, tuple(above), None, output, rows)
 
 
 def block_sizes(
@@ -402,9 +361,8 @@ def carry_block(
     first, layer, last = state.first, model.layers[0], state.last
     at = state.rows if state.query is None else state.query
     assert at is not None
-    layers, bases = model.layers, (first, *state.middle)
-    columns = replaced_columns(first, replaced)
-    if len(layers) == 1 and state.query is not None:
+    columns, one_row = replaced_columns(first, replaced), state.query is not None
+    if len(model.layers) == 1 and one_row:
         # The base pass holds the query's row alone. A block is the query's own token
         # (`own_query`), or does not hold it.
         if own_query:
@@ -419,14 +377,13 @@ def carry_block(
     else:
         own, ties = own_rows(layer, first, replaced, replaced.position)
         change = columns, own
-        if last is None:
-            found, reports = propagate_to(layers, bases, change, row_tile, at)
-        elif len(layers) == 2:
-            found, reports = second_layer(layers, first, last, change, at, row_tile)
+        if last is not None:
+            given = model.layers, first, last, change, at, row_tile
+            found, reports = second_layer(*given)
         else:
-            below, reports = propagate_to(layers[:-1], bases, change, row_tile)
-            found, more = last_row(layers[-1], last, below, at[0], row_tile)
-            reports += more
+            bases = first, *state.above
+            found, reports = propagate_to(model.layers, bases, change, row_tile, at)
+            found = found[:, 0] if one_row else found
     reports.append(ties)
     if at_position:
         of_one = functools.partial(change_watched, model, target)
