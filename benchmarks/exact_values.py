@@ -13,7 +13,6 @@ import numpy as np
 
 import jax_models as jm
 from benchmarks import reference
-from bounds.influence.inputs.reading import choose
 from bounds.influence.request import InfluenceRequest
 
 
@@ -50,7 +49,7 @@ def exact_values(
         changes.append(outputs(tokens) - base)
     if request.reading is None:
         return norms(np.stack(changes)[:, 0])
-    found = choose(np.stack(changes), request.chosen)
+    found = request.choose(np.stack(changes))
     if request.reading.kind == "signed":
         return found
     if request.reading.kind == "largest":

@@ -96,11 +96,12 @@ def read_blocks(
     asked, lost = map(blocks, requests(request, runs, move)), 0
     for base, *again in zip(*asked, strict=True):
         these = slice(done, done + len(base.changes))
-        changes, done = np.asarray(base.changes, np.float64), these.stop
+        changes = np.asarray(request.choose(base.changes), np.float64)
+        done = these.stop
         values = request.read(changes)
         moves = np.full(values.shape, np.nan)
         if again:
-            others = [x.changes for x in again]
+            others = [request.choose(x.changes) for x in again]
             each = difference_moves(request, changes, others, request.read)
             moves = farthest(values.shape, each)
         read, lost = _zero_unreached(request, these, values, moves), lost + base.again

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from bounds.influence.inputs.callable import Radius
 from bounds.influence.inputs.classes import Places, distinct_places
-from bounds.influence.inputs.reading import Chosen, Reading
+from bounds.influence.inputs.reading import Reading
 from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.substitution import Substitutions, is_causal, reached
 from bounds.influence.table.layout import Layout
@@ -79,10 +79,10 @@ class InfluenceRequest:
             layout, kept = self.layout.only(rows, count)
         return dataclasses.replace(self, pairs=self.pairs.only(kept), layout=layout)
 
-    @property
-    def chosen(self) -> Chosen:
-        """Entries of the target that count; None for all."""
-        return None if self.reading is None else self.reading.chosen
+    def choose(self, changes: Any) -> Any:
+        """Entries of the last axis of an array that count."""
+        chosen = None if self.reading is None else self.reading.chosen
+        return changes if chosen is None else changes[..., np.asarray(chosen)]
 
     def read(
         self, changes: Float[np.ndarray, "substitutions watched classes"]

@@ -17,7 +17,6 @@ from jaxtyping import Array, Float, Int, UInt
 from bounds.influence.blocks.block_memory import BlockSizes, fit_block
 from bounds.influence.blocks.kernel import Kernel, Part
 from bounds.influence.inputs.callable import INPUTS_AT_ONCE
-from bounds.influence.inputs.reading import Chosen, choose
 from bounds.influence.method import Method
 from bounds.influence.methods.function_blocks import function_blocks
 from bounds.influence.propagation.change_block import merge_reports
@@ -104,13 +103,11 @@ class Passes:
         return jnp.where(here[..., None], 0, found)
 
 
-@functools.partial(jax.jit, static_argnames="chosen")
+@jax.jit
 def _rerun(
     passes: Passes,
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],  # not read where positions are deleted
-    *,
-    chosen: Chosen = None,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target under a block of substitutions, and the ties of their passes."""
     model, tokens = passes.model, passes.tokens
@@ -129,7 +126,7 @@ def _rerun(
     with perturbation(passes.run, model.is_hard):
         finals, reports = jax.vmap(one)(position, symbol)
         found = passes.differences(finals, position)
-    return choose(found, chosen), reduce_reports(reports)
+    return found, reduce_reports(reports)
 
 
 def batch_size(
@@ -202,7 +199,7 @@ class Exhaustive(Method):
         passes, ties = Passes.prepare(request)
         count = request.position.size
         block = request.block(_batch(request), count)
-        part = Part(0, count, block, {"chosen": request.chosen})
+        part = Part(0, count, block, {})
         return Kernel(_rerun, (passes,), (part,), ties, batches_under_way())
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:

@@ -17,7 +17,6 @@ from bounds.influence.inputs.callable import (
     Radius,
     check_radius,
 )
-from bounds.influence.inputs.reading import choose
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
@@ -123,7 +122,7 @@ def function_blocks(request: InfluenceRequest) -> Iterator[Block]:
             change = found - base
         if request.own:
             change = change[np.arange(stop - start), request.position[start:stop], None]
-        yield Block(choose(change, request.chosen), None)
+        yield Block(change, None)
 
 
 def evaluation_radii(request: InfluenceRequest) -> Float[np.ndarray, "substitutions"]:

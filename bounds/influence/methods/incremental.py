@@ -18,7 +18,6 @@ import numpy as np
 
 from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.blocks.kernel import Kernel, Part
-from bounds.influence.inputs.reading import choose
 from bounds.influence.method import Method
 from bounds.influence.propagation.change_block import (
     IN_FLIGHT,
@@ -82,7 +81,6 @@ def _vector_parts(request: InfluenceRequest) -> Iterator[Part]:
     options: dict[str, Any] = {
         "row_tile": sizes.rows,
         "own_query": False,
-        "chosen": request.chosen,
         "at_position": request.own,
     }
     if request.precision is not None:
@@ -162,9 +160,8 @@ class Incremental(Method):
         if not by_products(request):
             return vectors
         sizes, count = product_sizes(request), request.position.size
-        options = {"row_tile": sizes.rows, "chosen": request.chosen}
         block = request.block(sizes.substitutions, count)
-        part = Part(0, count, block, options)
+        part = Part(0, count, block, {"row_tile": sizes.rows})
         return dataclasses.replace(
             vectors, function=product_block, parts=(part,), again=vectors
         )
@@ -187,9 +184,8 @@ class Incremental(Method):
         for window in follow(request, state):
             change = jnp.asarray(window.change)
             asked = request.model, request.target_value, state.output, change
-            changes = np.asarray(_change_watched(*asked))
             seen = seen.merge(window.ties)
-            yield Block(choose(changes, request.chosen), seen)
+            yield Block(np.asarray(_change_watched(*asked)), seen)
 
 
 INCREMENTAL = Incremental()

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from bounds.influence.inputs.classes import MAX_CLASSES, Places, classify, tie_orders
-from bounds.influence.inputs.reading import choose
 from bounds.influence.method import Method
 from bounds.influence.propagation.class_layers import run_configurations
 from bounds.influence.request import InfluenceRequest, one_row
@@ -117,10 +116,8 @@ class Lumped(Method):
             target=request.target_value,
             run=request.moved_run,
         )
-        found, ties = zip(
-            *((choose(x[:, None], request.chosen), met) for x, met in runs), strict=True
-        )
-        changes, seen = np.concatenate(found), merge_ties(ties)
+        found, ties = zip(*runs, strict=True)
+        changes, seen = np.concatenate(found)[:, None], merge_ties(ties)
         for start in range(0, request.position.size, BLOCK):
             # Substitutions of one configuration change alike.
             part = whose[start : start + BLOCK]

@@ -19,7 +19,6 @@ from jaxtyping import Array, Float, Int, UInt
 
 from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.blocks.kernel import Kernel, Part
-from bounds.influence.inputs.reading import Chosen, choose
 from bounds.influence.method import Method
 from bounds.influence.methods.exhaustive import Passes, batches_under_way, pass_bytes
 from bounds.influence.propagation.change_block import merge_reports
@@ -423,14 +422,13 @@ def _mapped(function: Callable[[Any], Any], of_each: Any, together: int) -> Any:
     return jax.lax.map(function, of_each, batch_size=batch)
 
 
-@functools.partial(jax.jit, static_argnames=("chosen", "tiling"))
+@functools.partial(jax.jit, static_argnames="tiling")
 def _partial_block(
     passes: Passes,
     base: BasePass,
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],
     *,
-    chosen: Chosen,
     tiling: tuple[int, int],  # sequences together, rows of a tile
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target under a block of substitutions, and the ties of their passes."""
@@ -445,7 +443,7 @@ def _partial_block(
         with perturbation(passes.run, model.is_hard):
             found, reports = changed_rows(model, base, tokens, among, (at, to), tile)
             moved = passes.differences(found, at)
-        return choose(moved, chosen), merge_reports(model, reports)
+        return moved, merge_reports(model, reports)
 
     together = math.gcd(position.shape[0], together)
     # Groups run one after the other: the memory is that of one.
@@ -548,9 +546,8 @@ class Partial(Method):
         shared = passes, request.shared.run(prepare_passes, *given)
         block, together = _block_sizes(request)
         tiling = together, _tile(request.model, request.tokens.size)
-        options = {"chosen": request.chosen, "tiling": tiling}
         # What fills the last block up keeps groups whole.
-        part = Part(0, request.position.size, block, options)
+        part = Part(0, request.position.size, block, {"tiling": tiling})
         return Kernel(_partial_block, shared, (part,), ties, batches_under_way())
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:

@@ -25,7 +25,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
-from bounds.influence.inputs.reading import Chosen, choose
 from bounds.influence.propagation.first_layer import (
     FirstChange,
     PreparedLayer,
@@ -324,9 +323,7 @@ def block_bytes(
     return float((pairs + tile) * model.dtype.itemsize)
 
 
-@functools.partial(
-    jax.jit, static_argnames=("row_tile", "own_query", "chosen", "at_position")
-)
+@functools.partial(jax.jit, static_argnames=("row_tile", "own_query", "at_position"))
 def change_block(
     model: Transformer,
     target: Target,
@@ -337,11 +334,10 @@ def change_block(
     *,
     row_tile: int,  # of the second layer
     own_query: bool = False,
-    chosen: Chosen = None,
     at_position: bool = False,  # of all rows only that of the position is watched
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target under a block of substitutions, and one tie report."""
-    options = row_tile, own_query, chosen, at_position
+    options = row_tile, own_query, at_position
     with perturbation(state.run, model.is_hard):
         replaced = replace_tokens(model, tokens, state.first, position, symbol)
         return carry_block(model, target, state, replaced, *options)
@@ -354,7 +350,6 @@ def carry_block(
     replaced: Replaced,
     row_tile: int,
     own_query: bool,
-    chosen: Chosen,
     at_position: bool = False,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target that `replaced` tokens make, and one tie report."""
@@ -394,7 +389,7 @@ def carry_block(
         )
     else:
         moved = change_watched(model, target, state.output, found)
-    return choose(moved, chosen), merge_reports(model, reports)
+    return moved, merge_reports(model, reports)
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:

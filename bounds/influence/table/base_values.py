@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from bounds.influence.inputs.reading import choose
 from bounds.influence.methods.bucket import padded_request
 from bounds.influence.methods.exhaustive import base_outputs
 from bounds.influence.methods.function_blocks import function_base
@@ -65,7 +64,7 @@ def _watched_values(
     """Target's values at watched rows, and the largest magnitude; None without values."""
     if not isinstance(request.model, Transformer):
         values = function_base(request).outputs
-        return choose(values, request.chosen), float(np.abs(values).max())
+        return request.choose(values), float(np.abs(values).max())
     asked = padded_request(request)
     given = asked.model, asked.target_value, jnp.asarray(asked.tokens)
     rows, run = jnp.asarray(asked.rows), asked.moved_run
@@ -74,4 +73,4 @@ def _watched_values(
     if values is None:
         return None
     values = np.asarray(values, np.float64)[: request.rows.size]
-    return choose(values, request.chosen), float(largest)
+    return request.choose(values), float(largest)

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bounds.influence.inputs.reading import Chosen, choose
 from bounds.influence.propagation.change_block import IncrementalState
 from bounds.influence.propagation.first_layer import (
     PreparedLayer,
@@ -32,7 +31,7 @@ from jax_models.weighting import TieReport
 MOST_LOST = 0.25
 
 
-@functools.partial(jax.jit, static_argnames=("row_tile", "chosen"))
+@functools.partial(jax.jit, static_argnames="row_tile")
 def product_block(
     model: Transformer,
     target: Target,
@@ -42,7 +41,6 @@ def product_block(
     symbol: Int[Array, "substitutions"],  # one, in place of one other
     *,
     row_tile: int,
-    chosen: Chosen = None,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target, NaN of columns that lost digits, and an empty tie report."""
     first, last, query = state.first, state.last, state.query
@@ -60,7 +58,7 @@ def product_block(
         changes = change_watched(model, target, state.output, found)
     lost = lost | columns.lost | hopeless
     changes = jnp.where(lost[:, None, None], jnp.nan, changes)
-    return choose(changes, chosen), TieReport.empty(model.dtype)
+    return changes, TieReport.empty(model.dtype)
 
 
 class Tiles(NamedTuple):
