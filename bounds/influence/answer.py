@@ -144,18 +144,13 @@ def settle(
     lower, upper, enclosed = ends_of(request, choice.way, found, rounding)
     known = rounding != "none" and _is_known(request, found.values, enclosed)
     error = found.error if isinstance(found, Enclosures) else None
-    reason, count = choice.reason, len(request.pairs)
-    if found.again:
-        reason += (
-            f"; products of matrices left {found.again} of {count} changes to vectors"
-        )
     hypotheses = hypotheses_of(rounding) if known else ()
     stated = {
         "target": request.target,
         "method": choice.way.name,
-        "reason": reason,
+        "reason": choice.reason,
         "rounding": rounding,
-        "substitutions": count,
+        "substitutions": len(request.pairs),
         "ties": met,
         "hypotheses": hypotheses if error is None else (*hypotheses, RANKED),
         "measured_error": error,

@@ -24,7 +24,6 @@ from bounds.influence.methods.function_blocks import (
 )
 from bounds.influence.moved import (
     LEAST,
-    NO_READINGS,
     Readings,
     difference_moves,
     magnitude_of,
@@ -33,7 +32,7 @@ from bounds.influence.moved import (
     requests,
 )
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Enclosures, Found
+from bounds.influence.result import Enclosures, Found, Ties
 from bounds.influence.rounding import block_of, runs_of, top_of
 from bounds.influence.table.layout import Layout
 from bounds.influence.table.reductions import NAMED
@@ -78,19 +77,19 @@ def compute_values(
     # A cell that is the reading of one substitution moves as that reading does. Other
     # reductions mix substitutions: their results are compared from run to run.
     if request.layout is None or request.layout.reduction.by_cell:
-        values, moves, last = _fill(request, way, runs, progress)
+        values, moves, ties = _fill(request, way, runs, progress)
     else:
-        tables, last = run_tables(request, way, runs, progress)
+        tables, ties = run_tables(request, way, runs, progress)
         values, moves = compare(request, tables)
     magnitude = magnitude_of(request, way) if len(request.pairs) else 1.0
-    return Found(values, moves, magnitude, last.ties, again=last.again)
+    return Found(values, moves, magnitude, ties)
 
 
 def _fill(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None
-) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Readings]:
-    """Values and moves in the substitutions' cells, NaN in others, and the last block."""
-    layout, count, last = request.layout, len(request.pairs), NO_READINGS
+) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Ties | None]:
+    """Values and moves in the substitutions' cells, NaN in others, and ties."""
+    layout, count, ties = request.layout, len(request.pairs), None
     slots = np.arange(count) if layout is None else layout.slots(count)
     axes = (count,) if layout is None else layout.cells.shape
     shape = () if layout is None else layout.shape
@@ -102,20 +101,20 @@ def _fill(
             values, moves = np.full((2, len(values), *shape), np.nan)
         # Substitutions that only fill a block up have no cell.
         there = slots[these] >= 0
-        at, last = slots[these][there], block
+        at, ties = slots[these][there], block.ties
         values[at], moves[at] = block.values[there], block.moves[there]
     values, moves = values.reshape(*axes, *shape), moves.reshape(*axes, *shape)
     if layout is not None and layout.deletes and layout.of_row:
         for table in (values, moves):  # a deleted token's own row is none
             np.moveaxis(table, 2, 1)[layout.diagonal] = np.nan
-    return values, moves, last
+    return values, moves, ties
 
 
 def run_tables(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
-) -> tuple[list[np.ndarray], Readings]:
-    """Tables of run 0 and of `runs` runs with moved inputs, and run 0's last block."""
-    layout, found, last = request.layout, [], NO_READINGS
+) -> tuple[list[np.ndarray], Ties | None]:
+    """Tables of run 0 and of `runs` runs with moved inputs, and run 0's ties."""
+    layout, found, ties = request.layout, [], None
     assert layout is not None
     for run, moved in enumerate(requests(request, runs)):
         # All runs together are one progress: run r of 1 + `runs` begins at its share.
@@ -128,23 +127,24 @@ def run_tables(
         else:
             values, seen = _reduce(moved, layout, way, report)
         found.append(values)
-        last = seen if run == 0 else last
-    return found, last
+        ties = seen if run == 0 else ties
+    return found, ties
 
 
 def _reduce(
     request: InfluenceRequest, layout: Layout, way: Method, progress: Progress
-) -> tuple[np.ndarray, Readings]:
-    """Values of a reduction over all substitutions, and the last block."""
-    last = NO_READINGS
+) -> tuple[np.ndarray, Ties | None]:
+    """Values of a reduction over all substitutions, and ties."""
+    ties = None
 
     def values() -> Iterator[np.ndarray]:
-        nonlocal last
-        for _, last in _blocks(request, way, 0, progress):
-            yield last.values
+        nonlocal ties
+        for _, block in _blocks(request, way, 0, progress):
+            ties = block.ties
+            yield block.values
 
     made = layout.reduction.make(layout, lambda: layout.pieces(values()))
-    return made, last
+    return made, ties
 
 
 def compare(

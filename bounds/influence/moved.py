@@ -74,11 +74,7 @@ class Readings:
     values: Float[np.ndarray, "substitutions *scan"]
     moves: Float[np.ndarray, "substitutions *scan"]  # NaN without runs
     ties: Ties | None  # of all blocks so far
-    again: int = 0  # changes left to vectors, of all blocks so far
 
-
-# Before the first block.
-NO_READINGS = Readings(np.empty(0), np.empty(0), None)
 
 # From a request in run 0 and a run to the same with moved inputs.
 Move: TypeAlias = Callable[[InfluenceRequest, int], InfluenceRequest]
@@ -93,7 +89,7 @@ def read_blocks(
     move: Move | None = None,
 ) -> Iterator[Readings]:
     """Yields the values of a request's substitutions and their moves, block by block."""
-    asked, lost = map(blocks, requests(request, runs, move)), 0
+    asked = map(blocks, requests(request, runs, move))
     for base, *again in zip(*asked, strict=True):
         these = slice(done, done + len(base.changes))
         changes = np.asarray(request.choose(base.changes), np.float64)
@@ -104,8 +100,7 @@ def read_blocks(
             others = [request.choose(x.changes) for x in again]
             each = difference_moves(request, changes, others, request.read)
             moves = farthest(values.shape, each)
-        read, lost = _zero_unreached(request, these, values, moves), lost + base.again
-        yield Readings(*read, base.ties, lost)
+        yield Readings(*_zero_unreached(request, these, values, moves), base.ties)
 
 
 def requests(

@@ -230,14 +230,13 @@ class Parts:
         way = self.choice.way
         if self.keeps_runs and isinstance(way, Method):
             runs = runs_of(self.rounding)
-            tables, found = run_tables(request, way, runs, run.progress)
+            tables, ties = run_tables(request, way, runs, run.progress)
             record = record_arrays(tables, magnitude_of(request, way))
         else:
             found = find(request, self.choice, self.rounding, run)
-            record = record_found(found)
-        judge_ties(request.model, found.ties, label, self.ties)
-        ambiguous = found.ties is not None and found.ties.ambiguous
-        return {**record, "again": found.again, "ambiguous": ambiguous}
+            record, ties = record_found(found), found.ties
+        judge_ties(request.model, ties, label, self.ties)
+        return {**record, "ambiguous": ties is not None and ties.ambiguous}
 
     def check(self, record: Record, start: int) -> None:
         """Raises a `ValueError` unless a record is that of a part from `start`."""
@@ -379,10 +378,9 @@ def join_arrays(records: Sequence[Record]) -> list[np.ndarray]:
 def read_found(arrays: Sequence[np.ndarray], records: Sequence[Record]) -> Found:
     """Values of joined arrays, or the enclosures of a screen, which has one record."""
     values, moves, *ends = arrays
-    again = sum(one["again"] for one in records)
     computed = values, moves, max(one["magnitude"] for one in records), None
     if not ends:
-        return Found(*computed, again=again)
+        return Found(*computed)
     lower, upper, enclosed = ends
     (one,) = records
     left = np.asarray(one["left"], np.int64)

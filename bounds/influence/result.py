@@ -90,7 +90,6 @@ class Block:
     # watched: each row, or all together
     changes: Float[np.ndarray, "substitutions watched classes"]
     ties: Ties | None  # None where no layer is hard
-    again: int = 0  # changes that products of matrices left to vectors
 
 
 # Entries from which one in a hundred is not the largest alone.
@@ -158,8 +157,6 @@ class Found:
     moves: Float[np.ndarray, "*axes"]
     magnitude: float  # largest of the numbers that the programs were given
     ties: Ties | None
-    # Changes that products of matrices left to vectors; of a proposal none is counted.
-    again: int = dataclasses.field(default=0, kw_only=True)
 
     def with_moves(
         self,

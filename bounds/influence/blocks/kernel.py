@@ -164,13 +164,13 @@ def _run_alike(
         if gave_up:
             # In blocks of the same bounds: all runs of a radius have blocks alike, though
             # one may lose digits where another does not.
-            yield Block(by_vectors(np.arange(start, end)), None, order.size)
+            yield Block(by_vectors(np.arange(start, end)), None)
             continue
         changes = np.concatenate(found)[np.argsort(order)]
         (lost,) = np.nonzero(np.isnan(changes).any(axis=(1, 2)))
         if lost.size:
             changes[lost] = by_vectors(start + lost)
-        yield Block(changes, None, lost.size)
+        yield Block(changes, None)
 
 
 def symbol_changes(request: InfluenceRequest) -> Int[np.ndarray, "substitutions"]:

@@ -9,10 +9,7 @@ import pytest
 
 from bounds import read_store
 from bounds.influence import parts, run_parts
-from bounds.influence.blocks import kernel
-from bounds.influence.methods import bucket
-from bounds.influence.two_layers import choice
-from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
+from tests.bounds.cli.outputs import SHAPE_FLAGS
 
 OUT = Path("results/influence")
 SHORT = ("influence", "--length=40", *SHAPE_FLAGS)
@@ -126,24 +123,3 @@ def test_an_error_over_new_results_is_one_of_the_program(run, monkeypatch):
     with pytest.raises(ValueError, match="planted"):
         run(*SHORT)
     run(*SHORT).assert_refused("a row of the store is damaged (planted)")
-
-
-@pytest.mark.parametrize("command", ["influence", "scan"])
-def test_the_number_computed_again_is_that_of_all_pieces(run, monkeypatch, command):
-    monkeypatch.setattr(bucket, "LONGEST", 0)
-    monkeypatch.setattr(choice, "SHORTEST", 0)
-    monkeypatch.setattr(choice, "BLOCK", 2)
-    monkeypatch.setattr(kernel, "MOST_AGAIN", -1)
-    monkeypatch.setattr(parts, "UNDER_WAY", 4)
-    monkeypatch.setattr(parts, "PART", 8)
-    monkeypatch.setattr(parts, "BLOCKS", 0)
-    last(monkeypatch, 0)
-    asked = ("--length=40", *SHAPE_FLAGS, "--num_layers=2", "--method=incremental")
-    for _ in range(2):
-        run(command, *asked, "--rounding=none", "--mask=none", "--out=out")
-    count = {"influence": 39, "scan": 40}[command]
-    said = read_json(f"out/{command}.json")["reason"]
-    assert said.endswith(
-        f"; products of matrices left {count} of {count} changes to vectors"
-    )
-    assert len(read_store("out/results.sqlite").rows) > 1

@@ -134,19 +134,6 @@ def test_columns_that_lost_digits_are_computed_again():
     assert 0 < lost.sum() < lost.size
 
 
-@pytest.mark.parametrize("question", [{}, {"positions": [2]}])
-def test_the_answer_has_the_number_computed_again(question):
-    model, tokens = draw(factors=(2.5, 2.5)), pose(draw()).tokens
-    lost = np.isnan(compute(pose(model, **question))[0]).any(axis=1)
-    found = carry(model, tokens, rounding="none", **question)
-    said = f"; products of matrices left {lost.sum()} of {lost.size} changes to vectors"
-    assert (said in found.reason) == lost.any()
-    question = {**question, "method": "incremental", "rounding": "none"}
-    for reduce in (None, "mean"):
-        scan = bounds.scan(model, tokens, reduce=reduce, **question)
-        assert (said in scan.reason) == lost.any()
-
-
 def test_all_are_left_to_vectors_where_the_first_block_loses_many(monkeypatch):
     monkeypatch.setattr(kernel, "MOST_AGAIN", -1)
     apart, lost = off(pose(draw()))
