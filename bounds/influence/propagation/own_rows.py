@@ -177,64 +177,52 @@ def merged_rows(
     slots: Int[Array, "substitutions"],
 ) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
     """Change of row i by merging changes of keys in tiles, and ties."""
-    weighting, heads = layer.attention.weighting, layer.attention.num_heads
-    per_row = 4 * heads * key_tile(first.store.length)
-    block = row_block(slots.shape[0], per_row)
+    attention, n, tile = (
+        layer.attention,
+        first.store.length,
+        key_tile(first.store.length),
+    )
+    weighting = attention.weighting
 
     def run(part: tuple[Any, Int[Array, "block"]]) -> Any:
-        (position, row_change, *projected), at = part
-        by_head = (x.swapaxes(0, 1) for x in projected)
-        moved = Replaced(position, row_change, *by_head)
-        change = _own_block(layer, first, moved, at)
-        base = jax.tree.map(lambda x: x[at], first.base)
+        (at, row_change, *projected), slots = part
+        query_change, key_change, value_change, new_value = (
+            x.swapaxes(0, 1) for x in projected
+        )
+        queries, summary, base = take_rows(first, slots)
+        # Behind a wall: jaxlib 0.10.2 and 0.12.0.1 abort on AVX-512 where the conversion of
+        # these integers is joined to the comparison; see `same_position`.
+        places = formed_once(at[0] >= 0, lambda x: x.astype(queries.dtype), at)
+
+        def lift(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
+            keys = slice_tile(first.store.keys, index, 1)
+            around = spread_of(weighting, slice_tile(first.store.values, index, 1))
+            own = index[None, :].astype(places.dtype) == places[:, None]
+            moved = query_change, key_change, own
+            keys_moved = MovedKeys(
+                index=index,
+                score=compute_scores(attention, queries, keys, n, at, index),
+                score_change=own_score_changes(attention, queries, keys, *moved, n, at),
+                visible=visible(attention.sight, at, index) & valid,
+                spread=around,
+                carry=lambda w: _own(w, own)[..., None] * value_change,
+                arrive=lambda w, o: (
+                    around(jnp.where(own, 0.0, w), o)
+                    + _own(w, own)[..., None] * (new_value - o)
+                ),
+            )
+            return weighting.lift_change(summary, keys_moved)
+
+        change = fold_tiles(lift, weighting.merge_change, n, tile)
         heads = join_heads(weighting.read_change(change))
-        rows = change_rows(layer, base, moved.row_change, heads)
-        ties = weighting.ties_changed(change, moved.position)
-        return rows, report_each(at, ties)
+        rows = change_rows(layer, base, row_change, heads)
+        return rows, report_each(at, weighting.ties_changed(change, at))
 
     position, row_change, *projected = jax.tree.leaves(replaced)
     arrays = (position, row_change, *(x.swapaxes(0, 1) for x in projected))
+    block = row_block(slots.shape[0], 4 * attention.num_heads * tile)
     rows, ties = map_rows(run, (arrays, slots), block)
     return rows, join_reports(ties)
-
-
-def _own_block(
-    layer: Layer,
-    first: PreparedLayer,
-    replaced: Replaced,
-    slots: Int[Array, "substitutions"],
-) -> Any:
-    """Changes of the summary of row i, one for each of a block of replacements."""
-    attention, n = layer.attention, first.store.length
-    weighting, at = attention.weighting, replaced.position
-    queries, summary, _ = take_rows(first, slots)
-    # Behind a wall: jaxlib 0.10.2 and 0.12.0.1 abort on AVX-512 where the conversion of
-    # these integers is joined to the comparison; see `same_position`.
-    places = formed_once(at[0] >= 0, lambda x: x.astype(queries.dtype), at)
-
-    def lift(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
-        keys = slice_tile(first.store.keys, index, 1)
-        values = slice_tile(first.store.values, index, 1)
-        around = spread_of(weighting, values)
-        own = index[None, :].astype(places.dtype) == places[:, None]
-        scores = compute_scores(attention, queries, keys, n, at, index)
-        moved = replaced.query_change, replaced.key_change
-        change = own_score_changes(attention, queries, keys, *moved, own, n, at)
-        keys_moved = MovedKeys(
-            index=index,
-            score=scores,
-            score_change=change,
-            visible=visible(attention.sight, at, index) & valid,
-            spread=around,
-            carry=lambda w: _own(w, own)[..., None] * replaced.value_change,
-            arrive=lambda w, o: (
-                around(jnp.where(own, 0.0, w), o)
-                + _own(w, own)[..., None] * (replaced.new_value - o)
-            ),
-        )
-        return weighting.lift_change(summary, keys_moved)
-
-    return fold_tiles(lift, weighting.merge_change, n, key_tile(n))
 
 
 def _own(
