@@ -53,14 +53,12 @@ class Ties:
     def merge(self, other: "Ties") -> "Ties":
         """Report of both, with the row of the more ambiguous decision."""
         # False sorts first: an ambiguous decision before a safe one, then the smaller gap.
-        worse = (not other.ambiguous, other.gap) < (not self.ambiguous, self.gap)
-        kept = other if worse else self
-        return Ties(
-            min(self.gap, other.gap),
-            max(self.spread, other.spread),
-            self.ambiguous or other.ambiguous,
-            kept.row,
-            kept.scores,
+        kept = min(self, other, key=lambda x: (not x.ambiguous, x.gap))
+        return dataclasses.replace(
+            kept,
+            gap=min(self.gap, other.gap),
+            spread=max(self.spread, other.spread),
+            ambiguous=self.ambiguous or other.ambiguous,
         )
 
 
