@@ -130,21 +130,10 @@ def _log_odds(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _UnmaskedOdds(Base):
-    """Log-odds of the letters against the wild type, in the unmasked input."""
-
-    odds: Float[np.ndarray, "positions letters"]
-
-    def values(self) -> Float[np.ndarray, "positions letters"]:
-        """Log-odds of the letters against the wild type."""
-        return self.odds
-
-
 def _scores(scan: Scan, letters: Sequence[int], unit: Unit, masked: bool) -> Scan:
     """Log-odds of `letters`, from changes of each position's own logits [positions, 1, V]."""
     base = scan.base_of
-    assert base is not None and scan.base is not None
+    assert isinstance(base, Base) and scan.base is not None
     odds = _against_wild_type(scan, scan.base[:, 0], letters, unit)
     values = _against_wild_type(scan, (scan.values + scan.base)[:, 0], letters, unit)
     known = scan.rounding != "none" and bool(scan.enclosed.any())
@@ -166,7 +155,7 @@ def _scores(scan: Scan, letters: Sequence[int], unit: Unit, masked: bool) -> Sca
         axes=("position", "symbol"),
         symbols=np.asarray(letters),
         target_symbols=None,
-        base_of=_UnmaskedOdds(base.request, odds) if masked else None,
+        base_of=functools.partial(np.asarray, odds) if masked else None,
         kind=kind_of_largest(values, lower, upper) if known else "estimated",
     )
 

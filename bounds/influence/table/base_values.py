@@ -23,7 +23,7 @@ class Base:
 
     request: InfluenceRequest
 
-    def values(self) -> Float[np.ndarray, "*axes"] | None:
+    def __call__(self) -> Float[np.ndarray, "*axes"] | None:
         """Values of the target; None unless the cells are signed changes of these."""
         layout = self.request.layout
         assert layout is not None
@@ -34,7 +34,7 @@ class Base:
         return None if found is None else self._on_axes(found[0])
 
     def radii(self) -> Float[np.ndarray, "*axes"]:
-        """Radii of `values`, which must not be None; NaN for a bare function."""
+        """Radii of the values, which must not be None; NaN for a bare function."""
         runs = RUNS if isinstance(self.request.model, Transformer) else 0
         found = [_watched_values(one) for one in requests(self.request, runs)]
         (values, largest), *again = [one for one in found if one is not None]

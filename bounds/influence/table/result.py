@@ -17,8 +17,6 @@ from jax_models import InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from bounds.influence.table.base_values import Base
-
 
 @dataclasses.dataclass(frozen=True)
 class Scan(Answer):
@@ -43,7 +41,9 @@ class Scan(Answer):
     rows: Int[np.ndarray, "rows"]
     target_symbols: Int[np.ndarray, "classes"] | None  # of the target's axis
     tokens: Int[np.ndarray, "tokens"]
-    base_of: "Base | None" = dataclasses.field(default=None, repr=False, compare=False)
+    base_of: Callable[[], Any] | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
 
     @property
     def edit(self) -> str:
@@ -60,7 +60,7 @@ class Scan(Answer):
         norms or reductions, or of a target that compares two outputs. One pass, when first
         read.
         """
-        return None if self.base_of is None else self.base_of.values()
+        return None if self.base_of is None else self.base_of()
 
     def __repr__(self) -> str:
         """One line: the shape, the largest value and the method."""
