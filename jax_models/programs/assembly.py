@@ -8,9 +8,8 @@ then follows its proof.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +26,6 @@ from jax_models.programs.forms import CONSTANT
 from jax_models.weighting import Weighting
 
 Form = Mapping[int, float]
-Made = TypeVar("Made")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,19 +44,6 @@ class Neuron:
 
     read: Form
     write: Form
-
-
-def made_once(make: Callable[..., Made]) -> Callable[..., Made]:
-    """Remembers in a builder's `known` what a method returns for its arguments."""
-
-    @functools.wraps(make)
-    def recall(builder: Any, *arguments: Any) -> Made:
-        known = (make, *arguments)
-        if known not in builder.known:
-            builder.known[known] = make(builder, *arguments)
-        return builder.known[known]
-
-    return recall
 
 
 def _stack(forms: Sequence[Form], width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -27,28 +27,15 @@ from jaxtyping import Bool
 from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
 from jax_models.format.model_check import check_model
-from jax_models.model.attention import Attention, Schedule
-from jax_models.model.layer import Layer
+from jax_models.model.attention import Attention
 from jax_models.model.position import Coordinates, PowerTerm
 from jax_models.model.readout import Accept, Readout
-from jax_models.model.temperature import PowerTemperature
 from jax_models.model.transformer import Transformer
-from jax_models.programs.assembly import (
-    Form,
-    Head,
-    build_layer,
-    build_transformer,
-)
+from jax_models.programs.circuit import build_circuit
 from jax_models.programs.logic.modes import (
     SHARPNESS,
-    Mode,
     get_mode,
     require_expressible,
-)
-from jax_models.programs.logic.plan import (
-    PlannedHead,
-    PlannedLayer,
-    schedule_plan,
 )
 from jax_models.programs.logic.syntax import Formula
 from jax_models.programs.logic.translate import plan_formula
@@ -263,36 +250,6 @@ def _vote(n: int, u: float, size: float, parts: int) -> bool:
     return n * error * size <= 0.25 and (n + 16) * u <= 0.04
 
 
-def _build_layer(layer: PlannedLayer, width: int, mode: Mode, dtype: Any) -> Layer:
-    alike: dict[tuple[tuple[Form, ...], ...], list[PlannedHead]] = {}
-    for head in layer.heads:
-        alike.setdefault((head.query, head.key), []).append(head)
-    temperature: Schedule | None = None
-    if layer.exponent:
-        assert mode.temperature is not None
-        # A rank-0 array of the model's type, as a loaded model has it.
-        temperature = PowerTemperature(
-            jnp.asarray(np.ones(()), dtype), -layer.exponent, of=mode.temperature
-        )
-    return build_layer(
-        width,
-        weighting=Softmax(),
-        mask=layer.mask,
-        temperature=temperature,
-        heads=[
-            Head(
-                query,
-                key,
-                value=[head.value for head in heads],
-                write=[head.write for head in heads],
-            )
-            for (query, key), heads in alike.items()
-        ],
-        neurons=layer.neurons,
-        dtype=dtype,
-    )
-
-
 def compile_formula(
     formula: Formula,
     alphabet: Sequence[str],
@@ -329,20 +286,8 @@ def compile_formula(
     expect_kind("formula", formula, Formula, "one, such as parse_formula returns")
     require_expressible(formula, symbols, chosen)
     plan = plan_formula(formula, symbols, chosen)
-    width = len(plan.coordinates)
-    rows = {
-        name: {c: one.symbols[at] for c, one in enumerate(plan.coordinates)}
-        for at, name in enumerate(symbols)
-    }
-    terms = [term for one in plan.coordinates for term in one.terms]
-    model = build_transformer(
-        rows,
-        [_build_layer(x, width, chosen, dtype) for x in schedule_plan(plan)],
-        [{plan.output: 1.0}],
-        0.5,
-        terms or None,
-        query=None,
-    )
+    base = chosen.temperature or "length"
+    model = build_circuit(plan, [plan.output], 0.5, Softmax(), dtype, base)
     require_exact(model, 1)
     return model
 

@@ -7,127 +7,176 @@ returns ρ = C/i, with C the count of those where a Boolean is true. A lookup at
 position j = C by the scores -(j - C)^2, for which it needs ρ, 1/i and the position encoding
 alone; on the side "suffix" i is n - i + 1. The modes T, TB, U, FT and FU name the position
 encodings, masks and temperatures that a model may have.
+
+Values are forms of one coordinate. A real number of at most 1/4 stands for false, one of at
+least 3/4 for true; rounding it takes two neurons that read the same form up to its constant.
 """
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
+from jax_models.model.mask import Mask
 from jax_models.model.position import ResidueTerm
-from jax_models.programs.assembly import Form, made_once
-from jax_models.programs.forms import CONSTANT, LinearForm, constant
+from jax_models.programs.circuit import Circuit, Plan, made_once
+from jax_models.programs.forms import LinearForm, constant
 from jax_models.programs.grammar import walk
 from jax_models.programs.logic import syntax
 from jax_models.programs.logic.modes import SHARPNESS, Mode, Side, mask_of
-from jax_models.programs.logic.plan import (
-    MAX_CONJUNCTS,
-    Builder,
-    FormulaPlan,
-    add_rounded,
-    conjunction,
-    disjunction,
-    rounded,
-)
 from jax_models.programs.logic.syntax import Formula
 
-# A factor λ, the side of a count, and the coordinate of what is counted.
-Term = tuple[int, Side, int]
+# A conjunction reads the conjuncts of its conjuncts, which saves layers, unless there are
+# more: the prefixes of a long chain would take a quadratic number of weights.
+MAX_CONJUNCTS = 64
+
+# A factor λ, the side of a count, and the form of what is counted.
+Term = tuple[int, Side, LinearForm]
+# What a sum of neurons reads, and their factors.
+Parts = list[tuple[LinearForm, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class FormulaPlan(Plan):
+    """Coordinates and layers that compute a formula."""
+
+    truth: Mapping[Formula, LinearForm]  # form of the coordinate of every sub-formula
+    output: LinearForm  # that of the formula itself
+
+
+class FormulaCircuit(Circuit):
+    """A circuit in a mode."""
+
+    def __init__(self, alphabet: Sequence[str], mode: Mode) -> None:
+        """Begins without any coordinate."""
+        super().__init__(alphabet)
+        self.mode = mode
+
+    @property
+    def sign(self) -> LinearForm:
+        """The form (-1)^p."""
+        return self.position(0, 0, alternating=True)
+
+
+def attended(
+    circuit: Circuit,
+    purpose: str,
+    mask: Mask,
+    value: LinearForm,
+    score: Sequence[tuple[LinearForm, LinearForm]] = (),
+    exponent: int = 0,
+) -> LinearForm:
+    """Form of a head's one value; the mean over the keys that a row sees without a score."""
+    (found,) = circuit.attend(purpose, mask, score, [(value, None)], exponent)
+    return found
+
+
+def rounding(number: LinearForm, *gates: LinearForm) -> Parts:
+    """Neurons that add the rounded approximate Boolean `number` where all gates are 0.
+
+    R(x; g) = relu(2x - 1/2 - 2G) - relu(2x - 3/2 - 2G), G the sum of the gates: the
+    rounded x where G = 0, and 0 where G >= 1, as long as x <= 5/4.
+
+    Source: docs/theory/softmax-approximation.md, section 6, Lemma 9.
+    """
+    read = 2.0 * number - 2.0 * LinearForm(*gates)
+    return [(read - 0.5, 1.0), (read - 1.5, -1.0)]
+
+
+def conjunction(circuit: Circuit, conjuncts: Iterable[LinearForm]) -> LinearForm:
+    """Form relu(Σ a - (k - 1)) of the conjunction of k Booleans."""
+    different = [*dict.fromkeys(conjuncts)]
+    return circuit.rectify([(LinearForm(*different) - (len(different) - 1), 1.0)])
+
+
+def disjunction(circuit: Circuit, disjuncts: Iterable[LinearForm]) -> LinearForm:
+    """Form 1 - relu(1 - Σ a) of the disjunction of Booleans."""
+    read = -LinearForm(*dict.fromkeys(disjuncts)) + 1
+    return circuit.rectify([(read, -1.0)], constant=1)
+
+
+def negation(circuit: Circuit, truth: LinearForm) -> LinearForm:
+    """Form of the coordinate 1 - truth, for a Boolean that is no residue of the position."""
+    return circuit.combination(-truth + 1)
 
 
 @made_once
-def end_mark(builder: Builder, side: Side) -> int:
-    """Returns the coordinate [i = 1] or [i = n], an exact Boolean.
+def end_mark(circuit: FormulaCircuit, side: Side) -> LinearForm:
+    """Form of the Boolean [i = 1] or [i = n].
 
     Source: docs/logic.md, section 6.1.
     """
-    sign = builder.position(alternating=True)
     factor = -1.0 if side == "prefix" else 1.0
-    mean = builder.attend(f"{side} mean of signs", mask_of(side), {sign: factor})
-    mark = builder.coordinate("first" if side == "prefix" else "last")
-    for turn in (1.0,) if side == "prefix" else (1.0, -1.0):
-        builder.neuron({mean: 2.0 * turn, CONSTANT: -1.0}, {mark: 1.0})
-    return mark
+    mean = attended(circuit, "mean of signs", mask_of(side), factor * circuit.sign)
+    turns = (1.0,) if side == "prefix" else (1.0, -1.0)
+    return circuit.rectify([(2.0 * turn * mean - 1, 1.0) for turn in turns])
 
 
-def reciprocal(builder: Builder, side: Side | None) -> int:
-    """Returns the coordinate 1/i, 1/(n - i + 1), or 1/n for no side; means of end marks."""
-    mark = end_mark(builder, side or "prefix")
+def reciprocal(circuit: FormulaCircuit, side: Side | None) -> LinearForm:
+    """Form of 1/i, 1/(n - i + 1), or 1/n for no side; means of end marks."""
     mask = mask_of(side) if side else "none"
-    return builder.attend("reciprocal", mask, {mark: 1.0})
+    return attended(circuit, "reciprocal", mask, end_mark(circuit, side or "prefix"))
 
 
 def select(
-    builder: Builder,
+    circuit: FormulaCircuit,
     side: Side,
-    # the form s
-    score: Form,
+    # s
+    score: LinearForm,
     # γ > 0 by which scores below the maximum are below it
     gap: float,
-    # coordinate of the values
-    value: int,
-) -> int:
-    """Returns the coordinate of the value at the rightmost (leftmost) maximiser.
+    value: LinearForm,
+) -> LinearForm:
+    """Form of the value at the rightmost (leftmost) maximiser.
 
     For values in [0, 1] it is within 2/(e^g + 1) of that of the maximiser, g = `SHARPNESS`.
 
     Source: docs/logic.md, section 6.1.
     """
-    mode, scale = builder.mode, SHARPNESS / gap
-    turn = 1.0 if side == "prefix" else -1.0
-    query: list[Form] = [constant(scale)]
+    mode, scale = circuit.mode, SHARPNESS / gap
+    turn = gap if side == "prefix" else -gap
     match mode.name:
         case "FT":
-            inverse = reciprocal(builder, "prefix")
-            key = [LinearForm(score, {inverse: -gap})]
+            inverse = reciprocal(circuit, "prefix")
+            pairs = [(constant(scale), score - gap * inverse)]
         case "FU":
-            place = builder.position(1)
-            query = [{place: scale}, constant(SHARPNESS)]
-            key = [score, {place: 1.0}]
+            place = circuit.position(1, 0)
+            pairs = [(scale * place, score), (constant(SHARPNESS), place)]
         case _:
-            fraction = builder.position(1, -1)
-            key = [LinearForm(score, {fraction: turn * gap})]
-            if mode.temperature is None:
-                query = [{builder.position(0, 1): scale}]
-    return builder.attend(
-        "selected", mask_of(side), {value: 1.0}, query, key, mode.select_exponent
-    )
+            length = circuit.position(0, 1) if mode.name == "U" else constant(1)
+            pairs = [(scale * length, score + turn * circuit.position(1, -1))]
+    exponent = mode.select_exponent
+    return attended(circuit, "selected", mask_of(side), value, pairs, exponent)
 
 
-def neighbour(builder: Builder, side: Side, operand: int) -> int:
-    """Returns the coordinate of P φ (prefix) or N φ (suffix), from that of φ.
+def neighbour(circuit: FormulaCircuit, side: Side, operand: LinearForm) -> LinearForm:
+    """Form of P φ (prefix) or N φ (suffix), from that of φ.
 
     Source: docs/logic.md, section 6.2.
     """
-    sign = builder.position(alternating=True)
-    end = end_mark(builder, side)
-    out = builder.coordinate("previous" if side == "prefix" else "next")
+    parts: Parts = []
     for parity in (1.0, -1.0):
-        nearest = select(builder, side, {sign: parity}, 2.0, operand)
-        same_parity = {sign: parity / 2, CONSTANT: 0.5}
-        add_rounded(builder, out, {nearest: 1.0}, [same_parity, {end: 1.0}])
-    return out
+        nearest = select(circuit, side, parity * circuit.sign, 2.0, operand)
+        same_parity = parity / 2 * circuit.sign + 0.5
+        parts += rounding(nearest, same_parity, end_mark(circuit, side))
+    return circuit.rectify(parts)
 
 
 def since(
-    builder: Builder,
+    circuit: FormulaCircuit,
     side: Side,
-    # coordinate of φ; None for the formula T
-    left: int | None,
-    # coordinate of ψ
-    right: int,
-) -> int:
-    """Returns the coordinate of φ S ψ (prefix) or φ U ψ (suffix).
+    # form of φ; None for the formula T
+    left: LinearForm | None,
+    # form of ψ
+    right: LinearForm,
+) -> LinearForm:
+    """Form of φ S ψ (prefix) or φ U ψ (suffix).
 
     Source: docs/logic.md, section 6.3.
     """
-    score = {right: 1.0}
-    if left is not None:
-        # The Boolean less 1, which scores do not notice: -[φ and not ψ].
-        pending = builder.coordinate("pending")
-        builder.neuron({left: 1.0, right: -1.0}, {pending: 1.0})
-        score = {pending: -1.0}
-    nearest = select(builder, side, score, 1.0, right)
-    return rounded(builder, "since" if side == "prefix" else "until", nearest)
+    # The Boolean less 1, which scores do not notice: -[φ and not ψ].
+    score = right if left is None else -circuit.rectify([(left - right, 1.0)])
+    return circuit.rectify(rounding(select(circuit, side, score, 1.0, right)))
 
 
 def lookup_sharpness(factors: Sequence[int]) -> float:
@@ -138,260 +187,229 @@ def lookup_sharpness(factors: Sequence[int]) -> float:
     return SHARPNESS + math.log(max(1, sum(map(abs, factors))))
 
 
-def fraction(builder: Builder, side: Side, truth: int) -> int:
-    """Returns the coordinate of ρ = C/i, the mean of a Boolean over one side."""
-    return builder.attend("fraction", mask_of(side), {truth: 1.0})
+def fraction(circuit: FormulaCircuit, side: Side, truth: LinearForm) -> LinearForm:
+    """Form of ρ = C/i, the mean of a Boolean over one side."""
+    return attended(circuit, "fraction", mask_of(side), truth)
 
 
 @made_once
-def has_any(builder: Builder, side: Side, truth: int) -> int:
-    """Returns the coordinate of the Boolean [C >= 1], C the count of `truth`."""
-    return since(builder, side, None, truth)
+def has_any(circuit: FormulaCircuit, side: Side, truth: LinearForm) -> LinearForm:
+    """Form of the Boolean [C >= 1], C the count of `truth`."""
+    return since(circuit, side, None, truth)
 
 
 def lookup(
-    builder: Builder,
+    circuit: FormulaCircuit,
     side: Side,
-    # coordinate of what is counted
-    truth: int,
+    # what is counted
+    truth: LinearForm,
     # γ
     sharpness: float,
-    # coordinate of the values; the position j (TB: j/n) by default
-    value: int | None = None,
-) -> int:
-    """Returns the coordinate of the value at position C, for a count C >= 1.
+    # the position j (TB: j/n) by default
+    value: LinearForm | None = None,
+) -> LinearForm:
+    """Form of the value at position C, for a count C >= 1.
 
     Source: docs/logic.md, section 6.4.
     """
-    mode = builder.mode
+    mode, place = circuit.mode, circuit.position
     length = {"TB": -2, "U": 1}.get(mode.name, 0)
     if value is None:
-        value = builder.position(1, -1 if mode.name == "TB" else 0)
-    return builder.attend(
-        "looked up",
-        "future" if side == "prefix" else "none",
-        {value: 1.0},
-        [
-            {fraction(builder, side, truth): sharpness},
-            {reciprocal(builder, side): sharpness},
-        ],
-        [{builder.position(1, length): 2.0}, {builder.position(2, length): -1.0}],
-        mode.lookup_exponent,
-    )
+        value = place(1, -1 if mode.name == "TB" else 0)
+    score = [
+        (sharpness * fraction(circuit, side, truth), 2.0 * place(1, length)),
+        (sharpness * reciprocal(circuit, side), -place(2, length)),
+    ]
+    mask = "future" if side == "prefix" else "none"
+    return attended(circuit, "looked up", mask, value, score, mode.lookup_exponent)
 
 
 def comparison(
-    builder: Builder,
+    circuit: FormulaCircuit,
     # counts and their factors
     terms: Sequence[Term],
     # λ_0
     offset: int,
-) -> int:
-    """Returns the coordinate of the Boolean [D >= 1], D = Σ λ C + λ_0 of counts C.
+) -> LinearForm:
+    """Form of the Boolean [D >= 1], D = Σ λ C + λ_0 of counts C.
 
     A count of 0 is looked up as 1, so that C is the number found, less 1, plus [C >= 1].
 
     Source: docs/logic.md, sections 6.4 and 6.5.
     """
-    mode = builder.mode.name
+    mode = circuit.mode.name
     factors = [factor for factor, _, _ in terms]
     parts = LinearForm()
     if mode == "FU":
-        unit = reciprocal(builder, "prefix")
         for factor, side, truth in terms:
-            parts += {fraction(builder, side, truth): float(factor)}
-        return _vote(builder, parts, unit, factors, offset)
+            parts += factor * fraction(circuit, side, truth)
+        return _vote(circuit, parts, reciprocal(circuit, "prefix"), factors, offset)
     sharpness = lookup_sharpness(factors)
     for factor, side, truth in terms:
-        found = lookup(builder, side, truth, sharpness)
-        some = has_any(builder, side, truth)
+        parts += factor * lookup(circuit, side, truth, sharpness)
+        some = has_any(circuit, side, truth)
         if mode == "TB":
-            excess = _unit_unless(builder, some)
-            parts += {found: factor, excess: -factor}
+            # 1/n where the Boolean is false, else 0.
+            unit = reciprocal(circuit, None)
+            parts -= factor * circuit.rectify([(unit - some, 1.0)])
         else:
-            parts += {found: factor, some: factor}
+            parts += factor * some
     if mode == "TB":
-        return _vote(builder, parts, reciprocal(builder, None), factors, offset)
-    difference = builder.combination("difference", float(offset - sum(factors)), parts)
-    return rounded(builder, "comparison", difference)
+        return _vote(circuit, parts, reciprocal(circuit, None), factors, offset)
+    difference = circuit.combination(parts + (offset - sum(factors)))
+    return circuit.rectify(rounding(difference))
 
 
-@made_once
-def _unit_unless(builder: Builder, truth: int) -> int:
-    """The coordinate 1/n where a Boolean is false, else 0."""
-    out = builder.coordinate("excess")
-    unit = reciprocal(builder, None)
-    builder.neuron({unit: 1.0, truth: -1.0}, {out: 1.0})
-    return out
-
-
-@made_once
-def _only(builder: Builder) -> int:
-    """The coordinate of [n = 1]."""
-    ends = [end_mark(builder, side) for side in ("prefix", "suffix")]
-    return conjunction(builder, "only", ends)
+def _only(circuit: FormulaCircuit) -> LinearForm:
+    """Form of [n = 1]."""
+    ends = [end_mark(circuit, side) for side in ("prefix", "suffix")]
+    return conjunction(circuit, ends)
 
 
 def _vote(
-    builder: Builder,
-    parts: Form,
-    unit: int,
+    circuit: FormulaCircuit,
+    parts: LinearForm,
+    unit: LinearForm,
     factors: Sequence[int],
     offset: int,
-) -> int:
-    """The coordinate of [D >= 1] for an integer D, from its parts over n (TB) or i (FU).
+) -> LinearForm:
+    """Form of [D >= 1] for an integer D, from its parts over n (TB) or i (FU).
 
     A string (FU: prefix) of one symbol has no even position, but there D itself is read.
 
     Source: docs/logic.md, section 6.5.
     """
-    terms = LinearForm({unit: float(offset)}, parts)
-    difference = builder.combination("difference", 0.0, terms)
-    query = 2 * SHARPNESS * LinearForm({difference: 1.0, unit: -0.5})
-    sign = builder.position(alternating=True)
-    even = {sign: 0.5, CONSTANT: 0.5}
-    if builder.mode.name == "TB":
-        voted = builder.attend("vote", "none", even, [query], [{sign: 1.0}], 1)
-        out, alone = rounded(builder, "comparison", voted), _only(builder)
+    difference = circuit.combination(offset * unit + parts)
+    query = 2 * SHARPNESS * (difference - 0.5 * unit)
+    even = 0.5 * circuit.sign + 0.5
+    if circuit.mode.name == "TB":
+        voted = attended(circuit, "vote", "none", even, [(query, circuit.sign)], 1)
+        alone = _only(circuit)
+        rounded = rounding(voted)
     else:
-        key = {builder.position(1, alternating=True): 1.0}
-        voted = builder.attend("vote", "future", even, [query], [key])
-        alone = end_mark(builder, "prefix")
-        out = builder.coordinate("comparison")
-        add_rounded(builder, out, {voted: 1.0}, [{alone: 1.0}])
+        key = circuit.position(1, 0, alternating=True)
+        voted = attended(circuit, "vote", "future", even, [(query, key)])
+        alone = end_mark(circuit, "prefix")
+        rounded = rounding(voted, alone)
     # Elsewhere the neurons' D is lowered by more than the largest |D|/n.
     beyond = sum(map(abs, factors)) + abs(offset) + 1.0
-    read = LinearForm({difference: 1.0, alone: beyond, CONSTANT: -beyond})
-    builder.neuron(read, {out: 1.0})
-    builder.neuron(read - 1.0, {out: -1.0})
-    return out
+    read = difference + beyond * alone - beyond
+    return circuit.rectify([*rounded, (read, 1.0), (read - 1, -1.0)])
 
 
-Truth = Mapping[Formula, int]
-
-
-def of_position(builder: Builder, predicate: syntax.Predicate) -> int:
-    """Returns the coordinate of a predicate θ of the position, a term of its encoding."""
-    return builder.encoded(ResidueTerm(0, predicate.modulus, predicate.residues))
+def of_position(circuit: Circuit, predicate: syntax.Predicate) -> LinearForm:
+    """Form of a predicate θ of the position, a term of its encoding."""
+    return circuit.encoded(ResidueTerm(0, predicate.modulus, predicate.residues))
 
 
 def of_count(
-    builder: Builder, side: Side, truth: int, predicate: syntax.Predicate
-) -> int:
-    """Returns the coordinate of θ(C), of a predicate θ and the count C of a Boolean.
+    circuit: FormulaCircuit, side: Side, truth: LinearForm, predicate: syntax.Predicate
+) -> LinearForm:
+    """Form of θ(C), of a predicate θ and the count C of a Boolean.
 
     θ of the position is looked up at C where C >= 1; where it is 0 the answer is θ(0).
 
     Source: docs/logic.md, section 6.6.
     """
-    values = of_position(builder, predicate)
-    some = has_any(builder, side, truth)
-    none = builder.negation(some)
-    out = builder.coordinate("predicate of count")
-    if builder.mode.name == "FU":
-        _add_by_halves(builder, out, truth, values, none)
+    values = of_position(circuit, predicate)
+    none = negation(circuit, has_any(circuit, side, truth))
+    if circuit.mode.name == "FU":
+        parts = _by_halves(circuit, truth, values, none)
     else:
-        found = lookup(builder, side, truth, SHARPNESS, values)
-        add_rounded(builder, out, {found: 1.0}, [{none: 1.0}])
+        parts = rounding(lookup(circuit, side, truth, SHARPNESS, values), none)
     if 0 in predicate.residues:
-        builder.neuron({none: 1.0}, {out: 1.0})
-    return out
+        parts.append((none, 1.0))
+    return circuit.rectify(parts)
 
 
 @made_once
-def _everywhere(builder: Builder) -> int:
-    """The coordinate of the Boolean that is always true."""
-    return builder.coordinate("everywhere", constant=1.0)
+def _everywhere(circuit: Circuit) -> LinearForm:
+    """Form of the coordinate of the Boolean that is always true."""
+    return circuit.coordinate([1.0] * len(circuit.alphabet))
 
 
-def _add_by_halves(
-    builder: Builder, into: int, truth: int, values: int, none: int
-) -> None:
-    """Adds θ(C) to the coordinate `into` where C >= 1, in mode FU.
+def _by_halves(
+    circuit: FormulaCircuit, truth: LinearForm, values: LinearForm, none: LinearForm
+) -> Parts:
+    """Neurons that add θ(C) where C >= 1, in mode FU.
 
     The number that the second lookup takes is within 1/8, so that its scores fall off by at
     least 3/4 of what they do about C itself.
 
     Source: docs/logic.md, section 6.6.
     """
-    terms: list[Term] = [(2, "prefix", truth), (-1, "prefix", _everywhere(builder))]
-    upper = comparison(builder, terms, 1)
+    terms: list[Term] = [(2, "prefix", truth), (-1, "prefix", _everywhere(circuit))]
+    upper = comparison(circuit, terms, 1)
     kappa = 2 * SHARPNESS
-    place = builder.position(1)
-    unit = {reciprocal(builder, "prefix"): kappa}
-    share = fraction(builder, "prefix", truth)
-    cubic = [{builder.position(2): 3.0}, {builder.position(3): -2.0}]
-    quadratic = [{place: 2.0}, {builder.position(2): -1.0}]
+    place, square = circuit.position(1, 0), circuit.position(2, 0)
+    unit = kappa * reciprocal(circuit, "prefix"), -2.0 * circuit.position(3, 0)
+    share = fraction(circuit, "prefix", truth)
     g = SHARPNESS / 0.75
-    lower = builder.negation(upper)
     # Where 2C >= i: look up C, by its share ρ; elsewhere i - C, by 1 - ρ.
     halves = (
-        ({share: kappa}, 0.0, 1.0, lower),
-        ({share: -kappa, **constant(kappa)}, 1.0, -1.0, upper),
+        (kappa * share, 0, 1, negation(circuit, upper)),
+        (-kappa * share + kappa, 1, -1, upper),
     )
-    for query, base, sign, other in halves:
-        found = builder.attend(
-            "looked up", "future", {place: 1.0}, [query, unit], cubic
-        )
-        number = LinearForm({place: base, found: sign})
-        read = builder.attend(
-            "looked up",
-            "future",
-            {values: 1.0},
-            [g * number, constant(g)],
-            quadratic,
-        )
-        add_rounded(builder, into, {read: 1.0}, [{other: 1.0}, {none: 1.0}])
+    parts: Parts = []
+    for query, base, turn, other in halves:
+        score = [(query, 3.0 * square), unit]
+        found = attended(circuit, "looked up", "future", place, score)
+        number = base * place + turn * found
+        score = [(g * number, 2.0 * place), (constant(g), -square)]
+        read = attended(circuit, "looked up", "future", values, score)
+        parts += rounding(read, other, none)
+    return parts
 
 
 def plan_formula(
     formula: Formula, alphabet: tuple[str, ...], mode: Mode
 ) -> FormulaPlan:
     """Returns the plan of a formula that the mode can express."""
-    builder = Builder(alphabet, mode)
-    truth: dict[Formula, int] = {}
+    circuit = FormulaCircuit(alphabet, mode)
+    truth: dict[Formula, LinearForm] = {}
     # The operands of each conjunction and disjunction, nested equal ones taken apart.
     flat: dict[Formula, tuple[Formula, ...]] = {}
     for part in walk(formula):
         if not isinstance(part, syntax.Count):
-            truth[part] = _translate(builder, part, truth, flat)
-    return builder.finish(truth, truth[formula])
+            truth[part] = _translate(circuit, part, truth, flat)
+    return FormulaPlan(*circuit.finish(), truth, truth[formula])
 
 
 _SIDES: dict[str, Side] = {"P": "prefix", "S": "prefix", "N": "suffix", "U": "suffix"}
 
 
 def _translate(
-    builder: Builder,
+    circuit: FormulaCircuit,
     part: Formula,
-    truth: Truth,
+    truth: Mapping[Formula, LinearForm],
     flat: dict[Formula, tuple[Formula, ...]],
-) -> int:
+) -> LinearForm:
     match part:
         case syntax.Symbol(name):
-            holds = [float(name == symbol) for symbol in builder.alphabet]
-            return builder.coordinate(f"symbol {name}", symbols=holds)
+            return circuit.symbol(name)
         case syntax.Constant(value):
-            return builder.coordinate("constant", constant=float(value))
+            return circuit.coordinate([float(value)] * len(circuit.alphabet))
+        case syntax.Prefixed("not", syntax.Predicate(count=None) as operand):
+            return circuit.rectify([(truth[operand], -1.0)], constant=1)
         case syntax.Prefixed("not", operand):
-            return builder.negation(truth[operand])
+            return negation(circuit, truth[operand])
         case syntax.Prefixed(word, operand):
-            return neighbour(builder, _SIDES[word], truth[operand])
+            return neighbour(circuit, _SIDES[word], truth[operand])
         case syntax.Joined("and" | "or" as word):
             flat[part] = _flatten(part, flat)
             join = conjunction if word == "and" else disjunction
-            return join(builder, word, [truth[one] for one in flat[part]])
+            return join(circuit, [truth[one] for one in flat[part]])
         case syntax.Joined(word, syntax.Constant(True), right):
-            return has_any(builder, _SIDES[word], truth[right])
+            return has_any(circuit, _SIDES[word], truth[right])
         case syntax.Joined(word, left, right):
-            return since(builder, _SIDES[word], truth[left], truth[right])
+            return since(circuit, _SIDES[word], truth[left], truth[right])
         case syntax.Comparison(terms, constant):
             counts: list[Term] = [(k, one.side, truth[one.operand]) for k, one in terms]
-            return comparison(builder, counts, constant)
+            return comparison(circuit, counts, constant)
         case syntax.Predicate(count=count):
             if count is None:
-                return of_position(builder, part)
-            return of_count(builder, count.side, truth[count.operand], part)
+                return of_position(circuit, part)
+            return of_count(circuit, count.side, truth[count.operand], part)
     assert_never(part)
 
 

@@ -7,8 +7,7 @@ from jax_models.programs.rasp.compile import (
     longest_exact_length,
     read_result,
 )
-from jax_models.programs.rasp.lower import plan_program
-from jax_models.programs.rasp.plan import ProgramPlan
+from jax_models.programs.rasp.lower import ProgramPlan, plan_program
 from jax_models.programs.rasp.programs import PROGRAMS, dyck_program, k_hop_program
 from jax_models.programs.rasp.semantics import evaluate_program
 from jax_models.programs.rasp.syntax import CheckedProgram, check_program, parse_program

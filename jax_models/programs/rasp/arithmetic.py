@@ -6,12 +6,43 @@ or 1, an integer a form of integer value, so that one rectifier has its kink on 
 Source: docs/rasp.md, sections 2 to 4; docs/theory/softmax-approximation.md, section 6.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
+from jax_models.programs.circuit import Circuit
 from jax_models.programs.forms import LENGTH, ONE, LinearForm, Polynomial, constant
 from jax_models.programs.rasp import syntax
-from jax_models.programs.rasp.plan import Circuit, Value
-from jax_models.programs.rasp.syntax import BooleanType, IntegerType, SymbolType
+from jax_models.programs.rasp.syntax import BooleanType, IntegerType, SymbolType, Type
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """The values of an expression: forms on the coordinates of the residual stream.
+
+    A Boolean is a form whose value is 0 or 1, an integer a form in the range of its type;
+    a symbol has a form for each that it can be, 1 for the true one and 0 otherwise.
+    """
+
+    type: Type
+    forms: tuple[LinearForm, ...]
+
+    @property
+    def form(self) -> LinearForm:
+        """The form of a Boolean or of an integer."""
+        (form,) = self.forms
+        return form
+
+    @property
+    def range(self) -> IntegerType:
+        """The range of an integer, and of a Boolean as an integer."""
+        assert isinstance(self.type, IntegerType)
+        return IntegerType(self.type.low, self.type.high)
+
+    @property
+    def by_symbol(self) -> dict[str, LinearForm]:
+        """The form of each symbol that a symbol can be."""
+        assert isinstance(self.type, SymbolType)
+        return dict(zip(self.type.symbols, self.forms, strict=True))
 
 
 def magnitude(of: IntegerType) -> Polynomial:
@@ -86,7 +117,7 @@ def _score_nearest(
 def times_length(circuit: Circuit, form: LinearForm) -> LinearForm:
     """Returns n b of a Boolean b as a form: b, and (n - 1) b from a head at j = b."""
     if not form.variables:
-        return circuit.position(0, 1, 1) * form.constant
+        return circuit.position(0, 1) * form.constant
     (rest,) = circuit.attend(
         "n times a Boolean",
         "none",
@@ -149,7 +180,7 @@ def _choose_integer(
     bound = magnitude(apart.range)
     shut = (-condition + 1) * bound.offset
     if bound.slope:
-        unmet = circuit.position(0, 1, 1) - times_length(circuit, condition)
+        unmet = circuit.position(0, 1) - times_length(circuit, condition)
         shut += unmet * bound.slope
     gated = circuit.rectify([(apart.form - shut, 1), (-apart.form - shut, -1)], bound)
     return Value(found, (second.form + gated,))
@@ -159,7 +190,7 @@ def linear_form(circuit: Circuit, line: Polynomial) -> LinearForm:
     """Returns slope n + offset as a form on the position encoding."""
     if not line.slope:
         return constant(line.offset)
-    return circuit.position(0, 1, 1) * line.slope + line.offset
+    return circuit.position(0, 1) * line.slope + line.offset
 
 
 def count(circuit: Circuit, form: LinearForm) -> LinearForm:
@@ -167,10 +198,10 @@ def count(circuit: Circuit, form: LinearForm) -> LinearForm:
 
     Source: docs/rasp.md, section 3.
     """
-    position = circuit.position(1, 0, 1)
+    position = circuit.position(1, 0)
     if not form.variables:
         return position * form.constant
-    inverse = circuit.position(-1, 0, 1)
+    inverse = circuit.position(-1, 0)
     (mean,) = circuit.attend("mean of a Boolean", "future", [], [(form, ONE)])
     own = circuit.rectify([(inverse + form - 1, 1)], ONE)
     (before,) = circuit.attend(
@@ -191,7 +222,7 @@ def count_thresholds(circuit: Circuit, value: Value) -> LinearForm:
     below = (Value(syntax.exactly(k), (constant(k),)) for k in range(low, high))
     reached = [at_least_one(circuit, difference(value, one)) for one in below]
     counts = LinearForm(*(count(circuit, form) for form in reached))
-    return counts + circuit.position(1, 0, 1) * low
+    return counts + circuit.position(1, 0) * low
 
 
 def num_segments(of: IntegerType) -> int:
@@ -215,7 +246,7 @@ def segments(
     Source: docs/rasp.md, section 4.
     """
     above = form - linear_form(circuit, low)
-    step = circuit.position(0, 1, 1) - 1
+    step = circuit.position(0, 1) - 1
     return tuple(
         circuit.rectify([(above - step * k, 1), (above - step * (k + 1), -1)], LENGTH)
         for k in range(number)

@@ -21,10 +21,10 @@ from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
 from jax_models.jax_arguments import check_float_type
 from jax_models.model.transformer import Transformer
-from jax_models.programs.assembly import Form, build_layer, build_transformer
+from jax_models.programs.assembly import Form
+from jax_models.programs.circuit import build_circuit
 from jax_models.programs.forms import CONSTANT
-from jax_models.programs.rasp.lower import plan_program
-from jax_models.programs.rasp.plan import PlannedLayer, ProgramPlan
+from jax_models.programs.rasp.lower import ProgramPlan, plan_program
 from jax_models.programs.rasp.syntax import BooleanType, SymbolType, check_program
 from jax_models.run.evaluate import apply_logits
 from jax_models.weighting import AverageHardmax
@@ -72,15 +72,18 @@ def check_length(plan: ProgramPlan, length: int, dtype: Any) -> None:
 
 
 def _is_exact(plan: ProgramPlan, bits: int, length: int) -> bool:
-    sizes = {CONSTANT: 1, **{c: bound(length) for c, bound in enumerate(plan.bounds)}}
+    sizes = {CONSTANT: 1}
+    for at, one in enumerate(plan.coordinates):
+        assert one.bound is not None
+        sizes[at] = one.bound(length)
 
     def size(form: Form) -> int:
         return sum(int(abs(factor)) * sizes[key] for key, factor in form.items())
 
     most = 2**bits
-    heads = [head for layer in plan.layers for head in layer.heads]
+    heads = plan.heads
     # A score from a mean errs by less than 1/4 while 40 u n^2 < 1/4: docs/rasp.md, section 7.
-    if any(head.uniform for head in heads) and length**2 > most / (4 * 40):
+    if any(not head.query for head in heads) and length**2 > most / (4 * 40):
         return False
     key_width = max((len(head.key) for head in heads), default=1)
     # The roundings that the engine counts in a score: `Attention.__post_init__`.
@@ -95,11 +98,11 @@ def _is_exact(plan: ProgramPlan, bits: int, length: int) -> bool:
         if any(size(form) > most for form in (*head.query, *head.key)):
             return False
         # A uniform head adds up to n values before it divides.
-        keys = length if head.uniform else 1
+        keys = 1 if head.query else length
         if any(keys * size(form) > most for form in head.value):
             return False
     written = dict.fromkeys(sizes, 0)
-    for neuron in (one for layer in plan.layers for one in layer.neurons):
+    for neuron in plan.neurons:
         for coordinate, factor in neuron.write.items():
             written[coordinate] += int(abs(factor)) * size(neuron.read)
         if size(neuron.read) > most:
@@ -156,26 +159,9 @@ def build_model(plan: ProgramPlan, dtype: Any = jnp.float32) -> Transformer:
             not hold even at n = 1.
     """
     check_length(plan, 1, dtype)
-    # A program such as `return in` has no layer; a model has one that adds nothing.
-    layers = plan.layers or (PlannedLayer("none", (), ()),)
-    return build_transformer(
-        {name: {t: 1.0} for t, name in enumerate(plan.alphabet)},
-        [
-            build_layer(
-                plan.width,
-                weighting=AverageHardmax(TIE_RESOLUTION),
-                heads=layer.heads,
-                neurons=layer.neurons,
-                mask=layer.mask,
-                dtype=dtype,
-            )
-            for layer in layers
-        ],
-        plan.result.forms,
-        0.5 if plan.result.type == BooleanType() else None,
-        plan.position,
-        query=None,
-    )
+    least = 0.5 if plan.result.type == BooleanType() else None
+    weighting = AverageHardmax(TIE_RESOLUTION)
+    return build_circuit(plan, plan.result.forms, least, weighting, dtype)
 
 
 @dataclasses.dataclass(frozen=True)

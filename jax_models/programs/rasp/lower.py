@@ -11,14 +11,16 @@ Source: docs/rasp.md, section 5.
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeGuard
+from typing import ClassVar, TypeGuard
 
 import jax
 
+from jax_models.programs.circuit import Circuit, Plan
 from jax_models.programs.forms import ONE, LinearForm, Polynomial, constant
 from jax_models.programs.grammar import Tree, walk
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.arithmetic import (
+    Value,
     at_least_one,
     both_or_neither,
     choose,
@@ -34,7 +36,6 @@ from jax_models.programs.rasp.arithmetic import (
     squares,
     times_length,
 )
-from jax_models.programs.rasp.plan import Circuit, ProgramPlan, Value
 from jax_models.programs.rasp.syntax import (
     BooleanType,
     CheckedProgram,
@@ -62,6 +63,21 @@ class _Criterion:
     fails_on_zeros: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class ProgramPlan(Plan):
+    """A compiled program: integers, and each coordinate with a bound on its magnitude.
+
+    The best score of every head that is not uniform is at least `gap` above all others in
+    real arithmetic, for every input and every row that sees two positions or more.
+
+    Source:
+        docs/rasp.md, Theorem.
+    """
+
+    result: Value
+    gap: ClassVar = 1
+
+
 def plan_program(program: CheckedProgram) -> ProgramPlan:
     """Returns the layers, heads and neurons of a program.
 
@@ -81,7 +97,8 @@ def plan_program(program: CheckedProgram) -> ProgramPlan:
     for name, expression in program.definitions.items():
         if name in needed:
             lowering.value(expression)
-    return lowering.circuit.plan(lowering.value(program.result))
+    result = lowering.value(program.result)
+    return ProgramPlan(*lowering.circuit.finish(), result)
 
 
 def _needed(program: CheckedProgram) -> set[str]:
@@ -165,9 +182,11 @@ class _Lowering:
 
     def _variable(self, name: str) -> Value:
         if name == syntax.INPUT:
-            return Value(SymbolType(self.program.alphabet), self.circuit.symbols)
+            symbols = self.program.alphabet
+            forms = tuple(map(self.circuit.symbol, symbols))
+            return Value(SymbolType(symbols), forms)
         if name == syntax.POSITION:
-            return Value(syntax.POSITIONS, (self.circuit.position(1, 0, 1),))
+            return Value(syntax.POSITIONS, (self.circuit.position(1, 0),))
         return self.value(self.program.definitions[name])
 
     def _is_boolean(self, node: Expression) -> bool:
@@ -195,7 +214,7 @@ class _Lowering:
                 parts = (self._prefix_sum(term) * factor for factor, term in terms)
                 return LinearForm(*parts)
             case Constant(_, int(value)):
-                return self.circuit.position(1, 0, 1) * value
+                return self.circuit.position(1, 0) * value
         value = self.value(node)
         if value.type == BooleanType():
             return count(self.circuit, value.form)
@@ -228,7 +247,7 @@ class _Lowering:
             seen = ((constant(1), ONE),)
             criteria.append(_Criterion((), seen, lambda fetched: fetched[0], True))
         score = [pair for one in criteria for pair in one.score]
-        score.append((constant(1), self.circuit.position(1, 0, 1) * sign))
+        score.append((constant(1), self.circuit.position(1, 0) * sign))
         fetched = [value for one in criteria for value in one.fetched]
         value = self.value(node.value)
         symbolic = isinstance(value.type, SymbolType)
@@ -276,7 +295,7 @@ class _Lowering:
         circuit = self.circuit
         fetched = tuple((v, ONE) for v in at_column)
         if list(at_row) == [constant(1)]:
-            score = ((circuit.position(0, 1, 1), at_column[0]),)
+            score = ((circuit.position(0, 1), at_column[0]),)
             return _Criterion(score, fetched, lambda fetched: fetched[0], True)
 
         def check(fetched: Sequence[LinearForm]) -> LinearForm:

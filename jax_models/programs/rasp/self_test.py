@@ -9,7 +9,7 @@ from jax_models.errors import InputError
 from jax_models.model.transformer import Transformer
 from jax_models.programs.logic.self_test import count_strings, spell
 from jax_models.programs.rasp.compile import read_result
-from jax_models.programs.rasp.plan import ProgramPlan
+from jax_models.programs.rasp.lower import ProgramPlan
 from jax_models.programs.rasp.semantics import evaluate_program
 from jax_models.programs.rasp.syntax import CheckedProgram
 from jax_models.run.evaluate import apply_logits

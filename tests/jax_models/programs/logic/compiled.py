@@ -75,6 +75,12 @@ def strings_of(length, count, rng, symbols=2):
     return strings
 
 
+def coordinates_of_parts(formula, mode):
+    """The coordinate of every sub-formula of a formula over ab."""
+    plan = plan_formula(formula, ("a", "b"), get_mode(mode))
+    return {part: at for part, (at,) in plan.truth.items()}
+
+
 def disagreements(formulas, mode, lengths, rng, *, count=4, dtype="float64"):
     """How often one compiled model errs about some formulas, run eagerly.
 
@@ -84,7 +90,7 @@ def disagreements(formulas, mode, lengths, rng, *, count=4, dtype="float64"):
     """
     whole = all_of(formulas)
     model = compile_formula(whole, "ab", mode, dtype=dtype)
-    truth = plan_formula(whole, ("a", "b"), get_mode(mode)).truth
+    truth = coordinates_of_parts(whole, mode)
     wrong, deviation = 0, 0.0
     for length in lengths:
         strings = strings_of(length, count, rng)

@@ -14,9 +14,9 @@ from jax_models.programs.logic.compile import (
 )
 from jax_models.programs.logic.modes import MODES, get_mode
 from jax_models.programs.logic.self_test import apply_eagerly
-from jax_models.programs.logic.translate import plan_formula
 from tests.jax_models.programs.logic.compiled import (
     LENGTHS,
+    coordinates_of_parts,
     disagreements,
     expressible,
     random_formulas,
@@ -56,7 +56,7 @@ def check_compiled_pass(formulas, mode, length, dtype="float64"):
     """The engine's value of each formula, compiled together, is exactly its truth."""
     whole = all_of(formulas)
     model = compile_formula(whole, "ab", mode, dtype=dtype)
-    truth = plan_formula(whole, ("a", "b"), get_mode(mode)).truth
+    truth = coordinates_of_parts(whole, mode)
     tokens = strings_of(length, 3, np.random.default_rng(length))[-1]
     y = np.asarray(jm.apply(model, tokens))
     for formula in (whole, *formulas):

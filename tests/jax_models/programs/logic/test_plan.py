@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 
 from jax_models.model.position import PowerTerm
+from jax_models.programs.circuit import (
+    coordinates_of,
+    coordinates_read,
+    coordinates_written,
+)
 from jax_models.programs.logic import parse_formula
 from jax_models.programs.logic.applications import all_of
 from jax_models.programs.logic.modes import get_mode
-from jax_models.programs.logic.plan import (
-    MAX_CONJUNCTS,
-    coordinates_of,
-    coordinates_read,
-    schedule_plan,
-)
-from jax_models.programs.logic.syntax import And, Not, Or, Previous, Symbol
-from jax_models.programs.logic.translate import plan_formula
+from jax_models.programs.logic.syntax import And, Not, Or, Symbol
+from jax_models.programs.logic.translate import MAX_CONJUNCTS, plan_formula
 from tests.jax_models.programs.logic.compiled import (
     disagreements,
     expressible,
@@ -32,12 +31,10 @@ def plan_of(text, mode="T"):
 
 
 def test_a_shared_part_is_planned_once():
-    part = plan_of("(Q_a S P Q_b) or odd")
     both = plan_of("#<[(Q_a S P Q_b) or odd] >= 0 and ((Q_a S P Q_b) or odd)")
-    names = [c.name for c in both.coordinates]
-    assert names.count("since") == 2  # itself, and whether there is any to count
-    assert set(part.heads[:1]) <= set(both.heads)
     scores = [(head.mask, head.query, head.key, head.value) for head in both.heads]
+    # Two for P, one for S, and one for whether there is any to count.
+    assert sum(head.purpose == "selected" for head in both.heads) == 4
     reads = [neuron.read for neuron in both.neurons]
     assert len(set(scores)) == len(scores)
     assert len(set(reads)) == len(reads)
@@ -46,12 +43,12 @@ def test_a_shared_part_is_planned_once():
 def test_what_the_symbol_decides_is_embedded():
     for text in ("Q_a", "not (Q_a and not Q_b) or F", "Q_a -> Q_b"):
         plan = plan_of(text)
-        assert (plan.heads, plan.neurons) == ((), ())
-        assert len(schedule_plan(plan)) == 1  # a transformer has a layer
+        assert (plan.heads, plan.neurons) == ([], [])
+        assert len(plan.layers) == 1  # a transformer has a layer
 
 
 def test_nothing_recurses_over_a_formula():
-    formula = Previous(Symbol("a"))
+    formula = Symbol("a")
     for _ in range(3000):
         formula = Or(Not(formula), Symbol("b"))
     plan = plan_formula(formula, AB, get_mode("T"))
@@ -66,7 +63,7 @@ def test_a_long_conjunction_reads_few_at_once():
     plan = plan_formula(chain, AB, get_mode("T"))
     widest = max(len(coordinates_of(neuron.read)) for neuron in plan.neurons)
     assert widest == MAX_CONJUNCTS
-    assert len(schedule_plan(plan)) < 8
+    assert len(plan.layers) < 8
     rng = np.random.default_rng(0)
     assert disagreements([chain], "T", (1, 3), rng, count=1) == (0, 0.0)
 
@@ -76,7 +73,7 @@ def fewest_layers(plan, most):
     ends = {c: set() for c in range(len(plan.coordinates))}
     steps = [*plan.heads, *plan.neurons]
     for at, step in enumerate(steps):
-        for coordinate in step.write:
+        for coordinate in coordinates_written(step):
             ends[coordinate].add(at)
     needs = [set().union(*(ends[c] for c in coordinates_read(step))) for step in steps]
     for count in range(1, most + 1):
@@ -109,10 +106,7 @@ def fewest_layers(plan, most):
 )
 def test_the_schedule_is_as_short_as_any(text, mode):
     plan = plan_of(text, mode)
-    layers = schedule_plan(plan)
-    assert fewest_layers(plan, len(layers)) == len(layers)
-    assert sum(len(layer.heads) for layer in layers) == len(plan.heads)
-    assert sum(len(layer.neurons) for layer in layers) == len(plan.neurons)
+    assert fewest_layers(plan, len(plan.layers)) == len(plan.layers)
 
 
 SIGN, SHARE = (0, 0, True), (1, -1, False)
@@ -140,4 +134,4 @@ def test_modes_use_what_they_say(mode, masks, exponents, powers):
     assert found == powers
     assert {head.mask for head in plan.heads} == masks
     assert {head.exponent for head in plan.heads} == exponents
-    assert {layer.mask for layer in schedule_plan(plan)} == masks
+    assert {layer.mask for layer in plan.layers} == masks

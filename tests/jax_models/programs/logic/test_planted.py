@@ -4,53 +4,54 @@ import numpy as np
 import pytest
 
 from jax_models.model.temperature import ConstantTemperature
+from jax_models.programs import circuit
 from jax_models.programs.logic import compile, parse_formula, translate
-from jax_models.programs.logic import plan as planning
 from tests.jax_models.programs.logic.compiled import disagreements
 
 LENGTHS = (1, 2, 3, 5, 16)
 
 
-def without_gates(plan, into, number, gates=()):
-    planning.add_rounded(plan, into, number)
+def without_gates(number, *gates):
+    return ROUNDING(number)
 
 
-def without_the_last_gate(plan, into, number, gates=()):
-    planning.add_rounded(plan, into, number, list(gates)[:-1])
+def without_the_last_gate(number, *gates):
+    return ROUNDING(number, *gates[:-1])
 
 
-def constant_true(plan, side, truth):
-    return plan.coordinate("some", constant=1.0)
+def constant_true(circuit, side, truth):
+    return circuit.coordinate([1, 1])
 
 
-def never(plan):
+def never(circuit):
     """Miss the lone position, where the number itself is read."""
-    return plan.coordinate("never")
+    return circuit.coordinate([0, 0])
 
 
-def first_conjunct(plan, name, conjuncts):
-    return planning.conjunction(plan, name, list(conjuncts)[:1])
+def first_conjunct(circuit, conjuncts):
+    return CONJUNCTION(circuit, list(conjuncts)[:1])
 
 
+ROUNDING, CONJUNCTION = translate.rounding, translate.conjunction
 SINCE = translate.since
 CONSTANT = lambda scale, exponent, of: ConstantTemperature(scale)
 
 
 def leftmost(select):
-    def changed(plan, side, *rest):
+    def changed(circuit, side, *rest):
         turned = "suffix" if side == "prefix" else "prefix"
-        return select(plan, turned, *rest)
+        return select(circuit, turned, *rest)
 
     return changed
 
 
-def rightmost_of_all(plan, side, left, right):
-    return SINCE(plan, side, None, right)
+def rightmost_of_all(circuit, side, left, right):
+    return SINCE(circuit, side, None, right)
 
 
 PLANTED = {
-    "open gates of P": ("T", "P Q_a", translate, "add_rounded", without_gates),
-    "P open at 1": ("FU", "P Q_a", translate, "add_rounded", without_the_last_gate),
+    "open gates of P": ("T", "P Q_a", translate, "rounding", without_gates),
+    "P open at 1": ("FU", "P Q_a", translate, "rounding", without_the_last_gate),
     "a blunt selection": ("T", "Q_a S Q_b", translate, "SHARPNESS", 0.3),
     "the other side": (
         "T",
@@ -72,7 +73,7 @@ PLANTED = {
     ),
     "a vote of odd": ("TB", "#<[Q_a] >= 1", translate, "_only", never),
     "a blunt vote": ("TB", "#<[Q_a] > #<[Q_b]", translate, "SHARPNESS", 0.1),
-    "a constant temperature": ("T", "Q_a S Q_b", compile, "PowerTemperature", CONSTANT),
+    "a constant temperature": ("T", "Q_a S Q_b", circuit, "PowerTemperature", CONSTANT),
 }
 
 

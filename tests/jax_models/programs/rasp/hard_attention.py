@@ -11,13 +11,8 @@ from fractions import Fraction
 import jax
 import numpy as np
 
-MASKS = {
-    "none": lambda i, j: j >= 0,
-    "future": lambda i, j: j <= i,
-    "past": lambda i, j: j >= i,
-    "strict_future": lambda i, j: j < i,
-    "strict_past": lambda i, j: j > i,
-}
+from jax_models.model.transformer import encode_positions
+from tests.jax_models.programs.rasp.naive import SEES
 
 
 @dataclasses.dataclass
@@ -45,9 +40,9 @@ def rational(array) -> np.ndarray:
 def positions(model, length, exact):
     """The encoding [n, d]: in rationals 1/i is not rounded."""
     if not exact:
-        return model.position.encode(length, model.width)
+        return encode_positions(model, length)
     table = rational(np.zeros((length, model.width)))
-    for term in model.position.terms:
+    for term in model.position.terms if model.position else ():
         for j in range(length):
             p = Fraction(j + int(term.offset))
             value = p ** int(term.position_power) * length ** int(term.length_power)
@@ -95,7 +90,7 @@ def attend(attention, y, number, exact, found):
         )
         heads = 0 * values
         for i in range(length):
-            seen = np.flatnonzero(MASKS[attention.mask](i, np.arange(length)))
+            seen = np.flatnonzero([SEES[attention.mask](i, j) for j in range(length)])
             if not seen.size:
                 continue
             scores = (queries[:, i : i + 1] * keys[:, seen]).sum(axis=2)

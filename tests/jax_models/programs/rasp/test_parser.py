@@ -153,7 +153,7 @@ def test_many_definitions_are_no_deep_recursion():
     text = "\n".join(["x0 = pos", *lines, "return x2000"])
     program = check_program(text, "ab")
     assert evaluate_program(program, [0, 1]).tolist() == [2001, 2002]
-    assert plan_program(program).layers == ()
+    assert plan_program(program).neurons == []
 
 
 @pytest.mark.parametrize(
