@@ -20,20 +20,9 @@ from jax_models.programs.grammar import Operand, Operator, Place, Rule, Token, s
 from jax_models.programs.logic import syntax
 from jax_models.programs.logic.syntax import ATOMS, INFIX, PREFIX, Count, Formula
 
-# Operators of other notations: what is written here.
-_ELSEWHERE = """\
-<=> ↔: phi <-> psi; => →: phi -> psi; ! ~ ¬: not phi;
-& && ∧: phi and psi; | || ∨: phi or psi; true ⊤: T; false ⊥: F; Y: P phi;
-F: T U phi; O: once phi; H: historically phi; Z: not P not phi; V: phi R psi;
-M: psi U (phi and psi); B: (phi S psi) or historically phi; ==: s = t; !=: not s = t"""
-ELSEWHERE = {
-    mark: here
-    for marks, here in (entry.split(": ") for entry in _ELSEWHERE.split(";"))
-    for mark in marks.split()
-}
 _CONSTANT_HINTS = {
     "T": "; T is the constant true",
-    "F": f"; F is the constant false, eventually phi is written {ELSEWHERE['F']}",
+    "F": "; F is the constant false, eventually phi is written T U phi",
 }
 WORDS = frozenset(filter(str.isalpha, (*PREFIX, *INFIX, *ATOMS)))
 _MISMATCHED: dict[type, str] = {
@@ -93,7 +82,6 @@ class _Parser(grammar.Parser):
         | (?P<too_long>[0-9]{3001,})(?!\w)
         | (?P<integer>[0-9]+)(?!\w)
         | (?P<word>(?!Q_)[^\W\d]\w*)
-        | (?P<elsewhere><=>|[=!]=|=>|&&?|\|\|?|[!~↔→∧∨¬⊤⊥])
         | (?P<mark><->|->|>=|<=|\#<|\#>|[][()+*<>=,-])
         | (?P<no_quoted>Q_')
         | Q_(?P<no_name>(?s:.)?)
@@ -125,10 +113,6 @@ class _Parser(grammar.Parser):
 
     def check(self, token: Token) -> Token:
         fail, word = token.place.fail, shorten(token.text)
-        if token.kind in ("word", "elsewhere") and word in ELSEWHERE:
-            hint = f"; a symbol {word} is written Q_{word}" * word.isalpha()
-            here = f"expected that of docs/logic.md; write {ELSEWHERE[word]}{hint}"
-            fail(f"found {word!r} of another notation, {here}")
         if token.kind == "word":
             hint = _suggestion(token.text, WORDS)
             if not hint and self.text[token.stop :].lstrip().startswith("("):

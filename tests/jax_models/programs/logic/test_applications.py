@@ -25,8 +25,9 @@ from jax_models.programs.logic.modes import MODES
 from jax_models.programs.logic.parser import parse_formula
 from jax_models.programs.logic.self_test import eager_logits
 from jax_models.programs.logic.semantics import evaluate_formula, satisfies
-from tests.jax_models.programs.logic.direct import (
+from tests.jax_models.programs.definitions import (
     NOWHERE,
+    every_prefix,
     gram_ends,
     gram_starts,
     hop_outputs,
@@ -112,16 +113,6 @@ def test_what_is_no_application_is_refused(make, complaint):
 LOOK_AHEAD = [mode for mode in MODES if not MODES[mode].future_only]
 
 
-def every_prefix(language):
-    """Membership of each prefix of some strings, as a formula decides it."""
-
-    def truth(strings):
-        lengths = range(1, strings.shape[1] + 1)
-        return np.stack([language(strings[:, :n]) for n in lengths], axis=1)
-
-    return truth
-
-
 def not_halved(strings):
     """Whether no prefix that ends before a position has half of the string's ones."""
     before, ones = strings.cumsum(axis=1) - strings, strings.sum(axis=1, keepdims=True)
@@ -140,13 +131,15 @@ APPLICATIONS = {
     "two hops": (hops("ab", "a", 2), "ab", [*MODES], lambda w: hop_outputs(w, 2) == 0),
     "three hops": (hops("abc", "c", 3), "abc", [*MODES], lambda w: hop_outputs(w, 3) == 2),
     "flip-flop": (
-        flip_flop(), FlipFlop().symbols, [*MODES], every_prefix(FlipFlop().contains)
+        flip_flop(), "wri01", [*MODES], lambda w: every_prefix(FlipFlop().contains, w)
     ),
     "parity": (
-        odd_parity(), "01", [*MODES], every_prefix(lambda w: ~Parity().contains(w))
+        odd_parity(), "01", [*MODES], lambda w: ~every_prefix(Parity().contains, w)
     ),
     "parity by halves": (odd_parity_by_halves(), "01", LOOK_AHEAD, not_halved),
-    "majority": (majority(), "01", [*MODES], every_prefix(Majority().contains)),
+    "majority": (
+        majority(), "01", [*MODES], lambda w: every_prefix(Majority().contains, w)
+    ),
 }  # fmt: skip
 CASES = [(name, mode) for name, row in APPLICATIONS.items() for mode in row[2]]
 # Each in one mode, so that every mode occurs; the slow tests take all.

@@ -10,7 +10,6 @@ from jax_models.errors import InputError
 from jax_models.programs.grammar import walk
 from jax_models.programs.logic.applications import at_least_one
 from jax_models.programs.logic.parser import (
-    ELSEWHERE,
     WORDS,
     format_formula,
     locate_formula,
@@ -271,65 +270,28 @@ def test_a_mistake_is_one_line_that_names_the_column(text, column, found, help_)
     assert len(message) < 260
 
 
-@pytest.mark.parametrize("mark", sorted(ELSEWHERE.keys() - WORDS))
-def test_an_operator_of_another_notation_is_named_where_it_stands(mark):
-    for text, column in (
-        (f"Q_a {mark} Q_b", 5),
-        (f"{mark} Q_a", 1),
-        (f"{mark}(Q_a)", 1),
-    ):
-        with pytest.raises(InputError) as error:
-            parse_formula(text, "ab")
-        start = f"formula, column {column}: found {mark!r} of another notation, "
-        assert str(error.value).startswith(start)
-        assert f"write {ELSEWHERE[mark]}" in str(error.value)
-    if mark.isalpha():
-        assert parse_formula(f"Q_{mark}", [mark]) is Symbol(mark)
-
-
-# Of what operators are defined: phi and psi from a position on, or up to it, reversed.
+# Words of docs/notation.md, and what defines them: phi and psi from a position on, or up to
+# it, reversed.
 DEFINITIONS = {
-    "<->": lambda p, q: p[0] == q[0],
-    "=>": lambda p, q: q[0] or not p[0],
-    "!": lambda p, q: not p[0],
-    "&": lambda p, q: p[0] and q[0],
-    "|": lambda p, q: p[0] or q[0],
-    "true": lambda p, q: True,
-    "false": lambda p, q: False,
-    "X": lambda p, q: p[1:2] == [True],
-    "Y": lambda p, q: p[1:2] == [True],
-    "Z": lambda p, q: p[1:2] != [False],
-    "F": lambda p, q: any(p),
-    "G": lambda p, q: all(p),
-    "O": lambda p, q: any(p),
-    "H": lambda p, q: all(p),
-    "W": lambda p, q: all(p[k] or any(q[: k + 1]) for k in range(len(p))),
-    "B": lambda p, q: all(p[k] or any(q[: k + 1]) for k in range(len(p))),
-    "R": lambda p, q: all(q[k] or any(p[:k]) for k in range(len(p))),
-    "M": lambda p, q: any(p[k] and all(q[: k + 1]) for k in range(len(p))),
-    "strict S": lambda p, q: any(q[k] and all(p[1:k]) for k in range(1, len(p))),
-    "strict U": lambda p, q: any(q[k] and all(p[1:k]) for k in range(1, len(p))),
-    "weak next": lambda p, q: p[1:2] != [False],
+    "phi <-> psi": lambda p, q: p[0] == q[0],
+    "X phi": lambda p, q: p[1:2] == [True],
+    "not X not phi": lambda p, q: p[1:2] != [False],
+    "T U phi": lambda p, q: any(p),
+    "G phi": lambda p, q: all(p),
+    "phi W psi": lambda p, q: all(p[k] or any(q[: k + 1]) for k in range(len(p))),
+    "phi R psi": lambda p, q: all(q[k] or any(p[:k]) for k in range(len(p))),
+    "N (phi U psi)": lambda p, q: any(q[k] and all(p[1:k]) for k in range(1, len(p))),
+    "P (phi S psi)": lambda p, q: any(q[k] and all(p[1:k]) for k in range(1, len(p))),
+    "once phi": lambda p, q: any(p),
+    "historically phi": lambda p, q: all(p),
 }
 
 
-# Operators of other notations that are operators here too, or words of docs/notation.md.
-HERE = {
-    "strict S": "P (phi S psi)",
-    "strict U": "N (phi U psi)",
-    "weak next": "not X not phi",
-    **{mark: f"{mark} phi" for mark in ("X", "G")},
-    **{mark: f"phi {mark} psi" for mark in ("<->", "W", "R")},
-}
-
-
-@pytest.mark.parametrize("mark", DEFINITIONS)
-def test_what_stands_for_another_notations_operator_means_the_same(mark):
-    here = (
-        {**ELSEWHERE, **HERE}[mark].replace("phi", "Q_a").replace("psi", "(Q_b or Q_c)")
-    )
-    formula = parse_formula(here, "abcd")
-    past = mark in ("Y", "Z", "O", "H", "B", "strict S")
+@pytest.mark.parametrize("here", DEFINITIONS)
+def test_what_stands_for_another_notations_operator_means_the_same(here):
+    text = here.replace("phi", "Q_a").replace("psi", "(Q_b or Q_c)")
+    formula = parse_formula(text, "abcd")
+    past = here.startswith(("P", "once", "historically"))
     for n in range(1, 5):
         strings = np.array(list(itertools.product(range(4), repeat=n)))
         found = evaluate_formula(formula, strings, "abcd")
@@ -337,13 +299,7 @@ def test_what_stands_for_another_notations_operator_means_the_same(mark):
             for i in range(n):
                 seen = string[: i + 1][::-1] if past else string[i:]
                 p, q = (seen == 0).tolist(), ((seen == 1) | (seen == 2)).tolist()
-                assert row[i] == DEFINITIONS[mark](p, q), (string, i)
-
-
-def test_every_mark_has_a_definition():
-    defined = {here for mark in DEFINITIONS for here in [ELSEWHERE.get(mark)]}
-    defined |= set(HERE.values()) | {"phi R psi"}
-    assert set(ELSEWHERE.values()) - defined == {"s = t", "not s = t"}
+                assert row[i] == DEFINITIONS[here](p, q), (string, i)
 
 
 def test_a_comparison_at_the_limit_of_integers_is_printed():
