@@ -117,7 +117,7 @@ def test_decides_its_language(name):
     automaton, holds = AUTOMATA[name]
     for length in range(6):
         strings = list(itertools.product((0, 1), repeat=length))
-        batch = np.array(strings, np.int32).reshape(-1, length)
+        batch = np.array(strings, np.int32).reshape(len(strings), length)
         expected = [holds(string) for string in strings]
         assert automaton.contains(batch).tolist() == expected
         assert [bool(automaton.contains(one)) for one in batch] == expected
