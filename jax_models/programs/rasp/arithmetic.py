@@ -129,18 +129,17 @@ def times_length(circuit: Circuit, form: LinearForm) -> LinearForm:
 
 def choose(
     circuit: Circuit, conditions: Sequence[LinearForm], first: Value, second: Value
-) -> Value:
-    """Returns the first value where all conditions hold, and the second elsewhere."""
+) -> tuple[LinearForm, ...]:
+    """Forms of the first value where all conditions hold, and of the second elsewhere."""
+    pick = _chooser(circuit, conditions)
     if isinstance(first.type, SymbolType):
-        ours, theirs = first.by_symbol, second.by_symbol
-        symbols, zero = tuple(ours | theirs), LinearForm()
-        pick = _chooser(circuit, conditions)
-        forms = (pick(ours.get(one, zero), theirs.get(one, zero)) for one in symbols)
-        return Value(SymbolType(symbols), tuple(forms))
+        ours, theirs, zero = first.by_symbol, second.by_symbol, LinearForm()
+        symbols = ours | theirs
+        return tuple(pick(ours.get(x, zero), theirs.get(x, zero)) for x in symbols)
     if first.type == second.type == BooleanType():
-        form = _chooser(circuit, conditions)(first.form, second.form)
-        return Value(first.type, (form,))
-    return _choose_integer(circuit, conjunction(circuit, conditions), first, second)
+        return (pick(first.form, second.form),)
+    condition = conjunction(circuit, conditions)
+    return (_choose_integer(circuit, condition, first, second),)
 
 
 def _chooser(
@@ -164,26 +163,23 @@ def _chooser(
 
 def _choose_integer(
     circuit: Circuit, condition: LinearForm, first: Value, second: Value
-) -> Value:
+) -> LinearForm:
     """second + c D with D = first - second, c D = relu(D - G(1 - c)) - relu(-D - G(1 - c)).
 
     c is the condition, and G = G_1 n + G_0 bounds |D|.
     """
-    found = syntax.joined(first.range, second.range)
     if not condition.variables:
-        chosen = first if condition.constant else second
-        return Value(chosen.range, chosen.forms)
+        return first.form if condition.constant else second.form
     apart = difference(first, second)
     if not apart.form.variables:
-        form = second.form + condition * apart.form.constant
-        return Value(found, (form,))
+        return second.form + condition * apart.form.constant
     bound = magnitude(apart.range)
     shut = (-condition + 1) * bound.offset
     if bound.slope:
         unmet = circuit.position(0, 1) - times_length(circuit, condition)
         shut += unmet * bound.slope
-    gated = circuit.rectify([(apart.form - shut, 1), (-apart.form - shut, -1)], bound)
-    return Value(found, (second.form + gated,))
+    parts = [(apart.form - shut, 1), (-apart.form - shut, -1)]
+    return second.form + circuit.rectify(parts, bound)
 
 
 def linear_form(circuit: Circuit, line: Polynomial) -> LinearForm:

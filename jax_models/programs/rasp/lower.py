@@ -41,6 +41,7 @@ from jax_models.programs.rasp.syntax import (
     CheckedProgram,
     Constant,
     Expression,
+    IntegerType,
     Operation,
     Sum,
     SymbolType,
@@ -120,10 +121,6 @@ def _conjuncts(node: Expression) -> list[Expression]:
     return [node]
 
 
-def _boolean(form: LinearForm) -> Value:
-    return Value(BooleanType(), (form,))
-
-
 def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
     """The predicate with its Booleans at i replaced by their values."""
     if node in values:
@@ -143,51 +140,44 @@ class _Lowering:
 
     def value(self, node: Expression) -> Value:
         if node not in self._values:
-            self._values[node] = self._value(node)
+            # Predicates at j, from which Booleans at i were taken, are Booleans too.
+            found = self.program.types.get(node, BooleanType())
+            self._values[node] = Value(found, self._forms(node))
         return self._values[node]
 
     def form(self, node: Expression) -> LinearForm:
         return self.value(node).form
 
-    def _value(self, node: Expression) -> Value:
+    def _forms(self, node: Expression) -> tuple[LinearForm, ...]:
         match node:
+            case syntax.Variable(name=syntax.INPUT):
+                return tuple(map(self.circuit.symbol, self.program.alphabet))
+            case syntax.Variable(name=syntax.POSITION):
+                return (self.circuit.position(1, 0),)
             case syntax.Variable(name=name):
-                return self._variable(name)
-            case Constant(_, value, of):
-                number = 1 if isinstance(value, str) else int(value)
-                return Value(of, (constant(number),))
+                return self.value(self.program.definitions[name]).forms
+            case Constant(value=value):
+                return (constant(1 if isinstance(value, str) else int(value)),)
             case Operation(_, "not", (operand,)):
-                return _boolean(-self.form(operand) + 1)
+                return (-self.form(operand) + 1,)
             case Operation(_, "and" | "or" as name, operands):
                 join = conjunction if name == "and" else disjunction
-                return _boolean(join(self.circuit, [*map(self.form, operands)]))
+                return (join(self.circuit, [*map(self.form, operands)]),)
             case Operation(_, "in", (operand, *symbols)):
                 forms = self.value(operand).by_symbol
                 names = {one.value for one in symbols if isinstance(one, Constant)}
-                return _boolean(LinearForm(*(forms[x] for x in forms if x in names)))
+                return (LinearForm(*(forms[x] for x in forms if x in names)),)
             case Operation(_, "if", (condition, first, second)):
                 values = map(self.value, (first, second))
                 return choose(self.circuit, [self.form(condition)], *values)
             case Operation(_, "psum", (operand,)):
-                found = syntax.prefix_summed(self.value(operand).range)
-                return Value(found, (self._prefix_sum(operand),))
+                return (self._prefix_sum(operand),)
             case Operation(_, name, operands):
-                return _boolean(self._compare(name, *map(self.value, operands)))
+                return (self._compare(name, *map(self.value, operands)),)
             case Sum(terms=terms):
-                parts = [(k, self.value(term)) for k, term in terms]
-                found = sum((k * x.range for k, x in parts), syntax.exactly(0))
-                return Value(found, (LinearForm(*(k * x.form for k, x in parts)),))
+                return (LinearForm(*(self.form(term) * k for k, term in terms)),)
             case syntax.Lookup():
                 return self._look_up(node)
-
-    def _variable(self, name: str) -> Value:
-        if name == syntax.INPUT:
-            symbols = self.program.alphabet
-            forms = tuple(map(self.circuit.symbol, symbols))
-            return Value(SymbolType(symbols), forms)
-        if name == syntax.POSITION:
-            return Value(syntax.POSITIONS, (self.circuit.position(1, 0),))
-        return self.value(self.program.definitions[name])
 
     def _is_boolean(self, node: Expression) -> bool:
         return isinstance(self.program.types[node], syntax.BooleanType)
@@ -227,8 +217,8 @@ class _Lowering:
             )
         return count_thresholds(self.circuit, value)
 
-    def _look_up(self, node: syntax.Lookup) -> Value:
-        """A lookup's value at every position; `InputError` if no head finds it."""
+    def _look_up(self, node: syntax.Lookup) -> tuple[LinearForm, ...]:
+        """Forms of a lookup's value at every position; `InputError` if no head finds it."""
         criteria, conditions, tests = [], [], []
         for part in _conjuncts(node.predicate):
             if syntax.indices(part) <= {"i"}:
@@ -261,13 +251,12 @@ class _Lowering:
             conditions.append(one.check([next(left) for _ in one.fetched]))
         # What is constant stays so at the position attended to.
         forms = tuple(next(left) if form.variables else form for form in value.forms)
-        brought, default = Value(value.type, forms), self.value(node.default)
-        if not strict or symbolic or value.type == BooleanType():
-            return choose(self.circuit, conditions, brought, default)
-        # A row that sees no key has 0, which the range for `choose` has to include.
-        wide = syntax.joined(value.range, syntax.exactly(0))
-        chosen = choose(self.circuit, conditions, Value(wide, forms), default)
-        return Value(syntax.joined(value.range, default.range), chosen.forms)
+        brought = value.type
+        if strict and isinstance(brought, IntegerType) and brought != BooleanType():
+            # A row that sees no key has 0, which the range for `choose` has to include.
+            brought = syntax.joined(value.range, syntax.exactly(0))
+        default = self.value(node.default)
+        return choose(self.circuit, conditions, Value(brought, forms), default)
 
     def _compares_ends(self, node: Expression) -> TypeGuard[Operation]:
         """Whether a predicate equates a number or symbol at i with one at j."""

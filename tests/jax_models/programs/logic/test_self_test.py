@@ -1,7 +1,5 @@
 """The self-test meets every short string, and catches whatever differs."""
 
-import functools
-
 import numpy as np
 import pytest
 
@@ -65,25 +63,6 @@ def test_random_strings_differ_in_their_frequencies_and_depend_on_the_seed():
     assert shares.max() > 0.9
 
 
-def test_a_right_model_has_the_margin_of_exact_booleans():
-    formula = parse_formula("Q_a S Q_b")
-    model = compile_formula(formula, "ab", "T", dtype="float64")
-    for strings, _ in strings_to_test(2, 5, 0, 100):
-        margin = check_strings_of_model(model, formula, "ab", strings)
-        assert margin.value == 0.5
-        assert len(margin.string) == strings.shape[1]
-
-
-def differing(model, formula):
-    """The complaint about the first string on which they differ; empty without one."""
-    for strings, _ in strings_to_test(2, 5, 0, 100):
-        try:
-            check_strings_of_model(model, formula, "ab", strings)
-        except InputError as error:
-            return str(error)
-    return ""
-
-
 @pytest.mark.parametrize(
     ("compiled", "said"),
     [
@@ -93,11 +72,19 @@ def differing(model, formula):
         ("not P P P P Q_b", "T"),
     ],
 )
-def test_a_model_of_another_formula_is_caught(compiled, said):
-    formula = parse_formula(said)
-    model = compile_formula(parse_formula(compiled), "ab", "T", dtype="float64")
-    assert differing(model, parse_formula(compiled)) == ""
-    assert "the compiled model errs" in differing(model, formula)
+def test_a_right_model_has_exact_booleans_and_that_of_another_formula_is_caught(
+    compiled, said
+):
+    right, other = map(parse_formula, (compiled, said))
+    model = compile_formula(right, "ab", "T", dtype="float64")
+    groups = [strings for strings, _ in strings_to_test(2, 5, 0, 100)]
+
+    def margins(formula):
+        return [check_strings_of_model(model, formula, "ab", x) for x in groups]
+
+    assert {margin.value for margin in margins(right)} == {0.5}
+    with pytest.raises(InputError, match="the compiled model errs"):
+        margins(other)
 
 
 def test_a_logit_that_is_no_number_is_an_error_wherever_the_formula_is_false():
@@ -133,8 +120,7 @@ SETTINGS = [
 ]
 
 
-@functools.cache
-def model_of(mask, temperature):
+def model_of(mask, temperature=None, dtype="float64"):
     """A random model, with biases in every projection."""
     return small_model(
         3,
@@ -146,32 +132,28 @@ def model_of(mask, temperature):
         mask=mask,
         temperature=temperature,
         score="dot_product",
-        dtype="float64",
+        dtype=dtype,
     )
+
+
+def strings_of(length):
+    return np.random.default_rng(0).integers(0, 3, (3, length))
 
 
 @pytest.mark.parametrize(("mask", "temperature", "length"), SETTINGS)
 def test_agrees_with_the_compiled_pass(mask, temperature, length):
-    model = model_of(mask, temperature)
-    strings = np.random.default_rng(0).integers(0, 3, (3, length))
+    model, strings = model_of(mask, temperature), strings_of(length)
     expected = np.stack([jm.apply(model, one) for one in strings])
     np.testing.assert_allclose(apply_eagerly(model, strings), expected, 1e-12, 1e-13)
 
 
-def test_blocks_of_rows_do_not_matter(monkeypatch):
-    model = model_of("past", None)
-    strings = np.random.default_rng(0).integers(0, 3, (2, 9))
+def test_blocks_of_rows_and_of_strings_do_not_matter(monkeypatch):
+    model, strings = model_of("past", dtype="float32"), strings_of(9)
     whole = apply_eagerly(model, strings)
+    assert whole.dtype == np.float32
+    np.testing.assert_allclose(apply_eagerly(model, strings[1]), whole[1], 1e-6, 1e-6)
     monkeypatch.setattr(self_test, "MAX_SCORES", 2 * 2 * 9 * 2)
-    np.testing.assert_allclose(apply_eagerly(model, strings), whole, 1e-14, 1e-14)
-
-
-def test_one_string_is_a_batch_of_one_and_keeps_the_float_type():
-    model = jm.with_dtype(model_of("past", None), "float32")
-    strings = np.random.default_rng(0).integers(0, 3, (2, 5))
-    both = apply_eagerly(model, strings)
-    assert both.dtype == np.float32
-    np.testing.assert_allclose(apply_eagerly(model, strings[1]), both[1], 1e-6, 1e-6)
+    np.testing.assert_allclose(apply_eagerly(model, strings), whole, 1e-6, 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -180,4 +162,4 @@ def test_one_string_is_a_batch_of_one_and_keeps_the_float_type():
 )
 def test_refuses_what_is_no_token(strings, message):
     with pytest.raises(jm.InputError, match=message):
-        apply_eagerly(model_of("past", None), strings)
+        apply_eagerly(model_of("past"), strings)

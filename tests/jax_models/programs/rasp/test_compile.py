@@ -66,27 +66,21 @@ def test_the_library_is_right_on_longer_strings(name):
     assert not case.flaws(some_strings(case.alphabet, 16, 1), exact=True)
 
 
-def replaced(plan, purpose, change):
-    """The plan with every head of a purpose changed."""
+def planted(plan, purpose, factor):
+    """The plan with the last key of every head of a purpose multiplied."""
+
+    def changed(head):
+        if head.purpose != purpose:
+            return head
+        key = (*head.key[:-1], head.key[-1] * factor)
+        return dataclasses.replace(head, key=key)
+
     layers = tuple(
-        dataclasses.replace(
-            layer,
-            heads=tuple(
-                change(head) if head.purpose == purpose else head
-                for head in layer.heads
-            ),
-        )
+        dataclasses.replace(layer, heads=tuple(map(changed, layer.heads)))
         for layer in plan.layers
     )
     assert layers != plan.layers
     return dataclasses.replace(plan, layers=layers)
-
-
-def with_last_key(factor):
-    def change(head):
-        return dataclasses.replace(head, key=(*head.key[:-1], head.key[-1] * factor))
-
-    return change
 
 
 @pytest.mark.parametrize(
@@ -101,20 +95,19 @@ def with_last_key(factor):
 )
 def test_the_oracle_catches_a_planted_score(purpose, factor, flaw):
     case = Case(LOOKUP.format("right", "j<i"), ALPHABET)
-    planted = replaced(case.plan, purpose, with_last_key(factor))
     strings = all_strings(ALPHABET, 5)
     assert not case.flaws(strings, exact=False)
-    assert flaw in case.flaws(strings, exact=False, plan=planted)
+    wrong = planted(case.plan, purpose, factor)
+    assert flaw in case.flaws(strings, exact=False, plan=wrong)
 
 
 def test_the_oracle_catches_a_lost_neuron():
     """Without the neuron that takes off b/i, counts are too large by one."""
     case = library("majority")
-    first = case.plan.layers[0]
-    layers = (dataclasses.replace(first, neurons=()), *case.plan.layers[1:])
-    planted = dataclasses.replace(case.plan, layers=layers)
+    first = dataclasses.replace(case.plan.layers[0], neurons=())
+    wrong = dataclasses.replace(case.plan, layers=(first, *case.plan.layers[1:]))
     strings = all_strings(case.alphabet, 3)
-    assert "answers" in case.flaws(strings, exact=True, plan=planted)
+    assert "answers" in case.flaws(strings, exact=True, plan=wrong)
 
 
 def test_the_oracle_catches_an_empty_row_that_matches_zero(monkeypatch):
@@ -189,14 +182,6 @@ def test_what_is_said_twice_is_built_once():
     assert twice.plan.layers == once.plan.layers
 
 
-def test_the_weights_do_not_depend_on_the_length():
-    text, alphabet = PROGRAMS["majority"]
-    short, long = (
-        jm.model_bytes(compile_program(text, alphabet, max_length=n)) for n in (1, 40)
-    )
-    assert short == long
-
-
 def test_the_engine_says_what_the_program_means(tmp_path):
     """Compiled by JAX, saved and loaded, read by accept rule and by logits."""
     case = library("majority")
@@ -263,12 +248,6 @@ def test_what_has_no_heads_or_too_many_is_refused_with_its_place(text, says):
     assert says in str(caught.value)
 
 
-def test_logits_of_another_model_are_refused():
-    plan = library("majority").plan
-    with pytest.raises(InputError, match="3 classes"):
-        read_result(plan, np.zeros((4, 3)))
-
-
 def test_beyond_what_is_proved_the_length_is_refused():
     text, alphabet = PROGRAMS["dyck2"]
     case = library("dyck2")
@@ -280,6 +259,8 @@ def test_beyond_what_is_proved_the_length_is_refused():
         compile_program(text, alphabet, max_length=0)
     with pytest.raises(InputError, match="up to n = 0"):
         compile_program("x = 123456789 + pos\nreturn x", "ab")
+    with pytest.raises(InputError, match="3 classes"):
+        read_result(case.plan, np.zeros((4, 3)))
     compiled = CompiledProgram(case.plan, build_model(case.plan, jnp.float32))
     with pytest.raises(InputError, match="use float64"):
         compiled.run(np.zeros(longest + 1, int))
