@@ -54,39 +54,25 @@ class Checkpoint:
         return copied(self.name, place, self.tensors, **self.said)
 
 
+def renamed(rename):
+    """What renames all tensors by a function of the checkpoint and a name."""
+    return lambda one: one.name_all(lambda name: rename(one, name))
+
+
 def put_before(wrapper):
-    def change(one):
-        one.name_all(lambda name: wrapper + name)
-
-    return change
+    return renamed(lambda one, name: wrapper + name)
 
 
-def without_prefix(one):
-    one.name_all(lambda name: name.removeprefix(one.prefix))
-
-
-def under_model(one):
-    """The base model alone is called `model`, heads are not."""
-    one.name_all(lambda name: re.sub(rf"^{re.escape(one.prefix)}", "model.", name))
-
-
-def compiled_in_part(one):
-    one.name_all(lambda name: name.replace(".0.", ".0._orig_mod."))
-
-
-def gamma(one):
-    def rename(name):
-        if "norm" not in name.lower() and "ln_" not in name:
-            return name
-        return name.replace(".weight", ".gamma").replace(".bias", ".beta")
-
-    one.name_all(rename)
+def gamma(one, name):
+    if "norm" not in name.lower() and "ln_" not in name:
+        return name
+    return name.replace(".weight", ".gamma").replace(".bias", ".beta")
 
 
 def left_behind(one):
     names = [one.prefix + name for name in one.left]
     if one.name in ENCODERS:
-        names += [f"{one.prefix}embeddings.{x}" for x in ("position_ids",)]
+        names.append(f"{one.prefix}embeddings.position_ids")
     return one.add(*names)
 
 
@@ -114,10 +100,6 @@ def other_heads(one):
     own = [x for x in one.tensors if not x.startswith(one.prefix)]
     more = ("qa_outputs.weight", "v_head.summary.weight", "my_head.0.bias")
     return sorted([*own, *one.add(*more)])
-
-
-def other_heads_beside_the_own(one):
-    return one.add("multiple_choice_head.summary.weight", "v_head.summary.weight")
 
 
 def no_architectures(one):
@@ -149,12 +131,7 @@ def to_pt(folder):
     """One file of weights, beside what a trainer writes."""
     to_torch(folder)
     (folder / "pytorch_model.bin").rename(folder / "checkpoint.pt")
-    for name in (
-        "optimizer.pt",
-        "scheduler.pt",
-        "rng_state_0.pth",
-        "training_args.bin",
-    ):
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state_0.pth"):
         (folder / name).write_bytes(b"\x80\x02.")
 
 
@@ -174,15 +151,20 @@ LAYOUTS = {
     "pt": Layout(lambda one: None, finish=to_pt),
     "module.": Layout(put_before("module.")),
     "module._orig_mod.": Layout(put_before("module._orig_mod.")),
-    "a compiled layer": Layout(compiled_in_part),
-    "no prefix": Layout(without_prefix),
-    "model. for the prefix": Layout(under_model),
-    "gamma": Layout(gamma),
+    "a compiled layer": Layout(
+        renamed(lambda one, name: name.replace(".0.", ".0._orig_mod."))
+    ),
+    "no prefix": Layout(renamed(lambda one, name: name.removeprefix(one.prefix))),
+    # The base model alone is called so, heads are not.
+    "model. for the prefix": Layout(
+        renamed(lambda one, x: re.sub(rf"^{re.escape(one.prefix)}", "model.", x))
+    ),
+    "gamma": Layout(renamed(gamma)),
     "left behind": Layout(left_behind),
     "decoder alone": Layout(decoder_alone, tied),
     "embedding alone": Layout(tied, tied),
     "embedding twice": Layout(embedding_twice, tied),
     "other heads": Layout(other_heads, body_alone),
-    "another head beside": Layout(other_heads_beside_the_own),
+    "another head beside": Layout(lambda one: one.add("v_head.summary.weight")),
     "no architectures": Layout(no_architectures),
 }

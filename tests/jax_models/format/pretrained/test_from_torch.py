@@ -43,9 +43,8 @@ def stored(name):
     return load_file(STATES / f"{name}.safetensors")
 
 
-@functools.cache
 def expected(name):
-    return load_file(STATES / f"{name}.expected.safetensors")
+    return stored(f"{name}.expected")
 
 
 def read(name, tensors=None, **said):
@@ -83,7 +82,7 @@ def test_another_setting_is_another_function(key):
     name = "encoder_causal"
     tensors = stored(name)
     if key == "position":
-        tensors = {k: x for k, x in tensors.items() if k != "places"}
+        tensors = without("places")(tensors)
     model = read(name, tensors, **{key: OTHERS[key]})
     assert_is_plain(model)
     found = jm.apply(model, np.arange(12))
@@ -98,36 +97,28 @@ def test_influences_are_those_of_the_module(name, method):
     assert_influences_are(imported(name), expected(name), method)
 
 
-def places_of(name):
-    return stored(name)["places"][:, 0]
+def put_before(wrapper):
+    return lambda old: {f"{wrapper}{k}": x for k, x in old.items()}
 
 
+def encoder_alone(old):
+    named = {k.removeprefix("encoder."): x for k, x in old.items()}
+    return without("embedding.weight", "places")(named)
+
+
+TABLE = {"position": stored("encoder")["places"][:, 0]}
+WRAPPED = {"embedding": "module._orig_mod.embedding.weight"}
+DEFAULTS = {"norm_first": False, "activation": "relu", "causal": False}
 SPELLINGS = {
-    "compiled": (lambda old: {f"_orig_mod.{k}": x for k, x in old.items()}, {}),
-    "wrapped twice": (
-        lambda old: {f"module._orig_mod.{k}": x for k, x in old.items()},
-        {"embedding": "module._orig_mod.embedding.weight"},
-    ),
+    "compiled": (put_before("_orig_mod."), {}),
+    "wrapped twice": (put_before("module._orig_mod."), WRAPPED),
     "the encoder alone": (
-        lambda old: {
-            k.removeprefix("encoder."): x
-            for k, x in old.items()
-            if not k.startswith(("embedding", "places"))
-        },
-        {
-            "embedding": stored("encoder")["embedding.weight"],
-            "position": places_of("encoder"),
-        },
+        encoder_alone,
+        {"embedding": stored("encoder")["embedding.weight"], **TABLE},
     ),
-    "a table": (
-        lambda old: {k: x for k, x in old.items() if k != "places"},
-        {"position": places_of("encoder")},
-    ),
+    "a table": (without("places"), TABLE),
     "the read-out's weight": (dict, {"readout": "classes.weight"}),
-    "torch's own words": (
-        dict,
-        {"norm_first": False, "activation": "relu", "causal": False},
-    ),
+    "torch's own words": (dict, DEFAULTS),
 }
 
 
@@ -185,7 +176,7 @@ class Tensor:
     """What torch's tensors are to a reader of arrays."""
 
 
-BIAS = "encoder.layers.1.norm1.bias"
+BIAS, MAP = "encoder.layers.1.norm1.bias", "classes.weight"
 CROSS = "encoder.layers.0.multihead_attn.in_proj_bias"
 # What is done to the state, what is said beside it, and what the line says.
 BROKEN = [
@@ -202,7 +193,7 @@ BROKEN = [
     (dict, {"readout": None}, ("classes.bias", "does not have", "readout=")),
     (dict, {"position": None}, ("places", "does not have", "position=")),
     (
-        lambda old: old | {f"decoder.{k}": x for k, x in old.items()},
+        lambda old: old | put_before("decoder.")(old),
         {},
         ("'decoder.encoder.layers.', 'encoder.layers.'", "expected one"),
     ),
@@ -211,11 +202,7 @@ BROKEN = [
     (dict, {"embedding": "emb"}, ("'emb' is no tensor", "'classes.bias'")),
     (dict, {"embedding": np.eye(16, dtype=int)}, ("embedding=", "int64")),
     (without("places"), {"position": np.ones((5, 3))}, ("position", "(5, 3)", "16")),
-    (
-        instead("classes.weight", lambda x: x[:, 1:]),
-        {},
-        ("readout.weight", "(3, 15)", "16"),
-    ),
+    (instead(MAP, lambda x: x[:, 1:]), {}, ("readout.weight", "(3, 15)", "16")),
     (dict, {"norm_first": "yes"}, ("norm_first = 'yes'", "True or False")),
 ]
 
