@@ -54,24 +54,21 @@ def test_those_layers_slide_that_the_family_says(name, said, expected, tmp_path)
         assert_is_plain(model)
 
 
-OLDER = [
-    ("gpt_neox", {"rope_parameters": ..., "rotary_pct": 0.5, "rotary_emb_base": 100}),
-    (
-        "modernbert",
-        {
-            "rope_parameters": ...,
-            "layer_types": ...,
-            "global_attn_every_n_layers": 3,
-            "global_rope_theta": 160000.0,
-            "local_rope_theta": 10000.0,
-        },
-    ),
-    ("qwen3", {"rope_parameters": ..., "rope_theta": 10000.0}),
-]
+OLDER = {
+    "gpt_neox": {"rotary_pct": 0.5, "rotary_emb_base": 100},
+    "modernbert": {
+        "layer_types": ...,
+        "global_attn_every_n_layers": 3,
+        "global_rope_theta": 160000.0,
+        "local_rope_theta": 10000.0,
+    },
+    "qwen3": {"rope_theta": 10000.0},
+}
 
 
-@pytest.mark.parametrize(("name", "said"), OLDER, ids=[name for name, _ in OLDER])
-def test_older_names_of_settings_mean_the_same(name, said, tmp_path):
+@pytest.mark.parametrize("name", OLDER)
+def test_older_names_of_settings_mean_the_same(name, tmp_path):
+    said = {"rope_parameters": ..., **OLDER[name]}
     assert_one_model(name, tmp_path, (None, {}), (None, said))
 
 
@@ -108,6 +105,9 @@ def test_groups_of_albert_follow_the_rounding_of_transformers():
     assert group_of(9, 18, 14) == 6 != 9 * 14 // 18
 
 
+EMBEDDING = "bert.embeddings.word_embeddings.weight"
+
+
 def test_a_bias_of_the_last_map_may_stand_under_the_decoders_name(tmp_path):
     other = weights_of("bert")
     other["cls.predictions.decoder.bias"] = other.pop("cls.predictions.bias")
@@ -116,33 +116,30 @@ def test_a_bias_of_the_last_map_may_stand_under_the_decoders_name(tmp_path):
 
 def test_a_decoder_of_its_own_has_a_bias_of_its_own(tmp_path):
     held, bias = weights_of("bert"), np.arange(20, dtype=np.float32)
-    embedding = held["bert.embeddings.word_embeddings.weight"]
-    more = {"cls.predictions.decoder.weight": embedding.copy()}
-    logits = np.asarray(jm.apply_logits(read("bert", tmp_path), TOKENS))
+    more = {"cls.predictions.decoder.weight": held[EMBEDDING].copy()}
     more["cls.predictions.decoder.bias"] = held["cls.predictions.bias"] + bias
+    logits = np.asarray(jm.apply_logits(read("bert", tmp_path), TOKENS))
     (tmp_path / "own").mkdir()
     model = read("bert", tmp_path / "own", held | more, tie_word_embeddings=False)
     found = jm.apply_logits(model, TOKENS)
     np.testing.assert_allclose(found, logits + bias, atol=1e-5)
 
 
-@pytest.mark.parametrize("end", ["weight", "bias"])
-def test_a_decoder_that_differs_from_what_it_is_tied_to_is_refused(end, tmp_path):
+@pytest.mark.parametrize("tied", [EMBEDDING, "cls.predictions.bias"])
+def test_a_decoder_that_differs_from_what_it_is_tied_to_is_refused(tied, tmp_path):
     held = weights_of("bert")
-    embedding = held["bert.embeddings.word_embeddings.weight"]
-    tied = {"weight": embedding, "bias": held["cls.predictions.bias"]}[end]
-    name = f"cls.predictions.decoder.{end}"
+    name = f"cls.predictions.decoder.{tied.rpartition('.')[2]}"
     (tmp_path / "same").mkdir()
-    assert read("bert", tmp_path / "same", held | {name: tied}).classes == 20
-    with refused(rf"decoder\.{end}.+differ"):
-        read("bert", tmp_path, held | {name: tied + np.float32(1e-3)})
+    assert read("bert", tmp_path / "same", held | {name: held[tied]}).classes == 20
+    with refused(rf"{name}.+differ"):
+        read("bert", tmp_path, held | {name: held[tied] + np.float32(1e-3)})
 
 
 def test_electras_discriminator_is_one_number_of_every_row(tmp_path):
     held = {x: t for x, t in weights_of("electra").items() if "generator" not in x}
     draws, source = np.random.default_rng(0), "discriminator_predictions.dense"
-    w, b = (draws.normal(size=shape).astype(np.float32) for shape in ((16, 16), 16))
-    v, c = (draws.normal(size=shape).astype(np.float32) for shape in ((1, 16), 1))
+    shapes = ((16, 16), 16, (1, 16), 1)
+    w, b, v, c = (draws.normal(size=shape).astype(np.float32) for shape in shapes)
     held |= {f"{source}.weight": w, f"{source}.bias": b}
     held |= {f"{source}_prediction.weight": v, f"{source}_prediction.bias": c}
     said = {"architectures": ["ElectraForPreTraining"], "hidden_act": "relu"}
@@ -177,17 +174,15 @@ MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "last
 
 
 def modules(*kinds):
-    """Those of a list, with the types of older and newer versions."""
     paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
     return [
-        {
-            "idx": at,
-            "name": str(at),
-            "path": paths.get(kind, f"{at}_{kind}"),
-            "type": f"sentence_transformers.models.{kind}",
-        }
-        for at, kind in enumerate(kinds)
+        {"path": paths.get(x, x), "type": f"sentence_transformers.models.{x}"}
+        for x in kinds
     ]
+
+
+POOLED = modules("Transformer", "Pooling")
+NORMALISED = modules("Transformer", "Pooling", "Normalize")
 
 
 @pytest.fixture
@@ -210,29 +205,22 @@ def write(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kinds", "mode", "expected"),
+    ("listed", "on", "expected"),
     [
-        (("Transformer", "Pooling"), "mean_tokens", jm.Pooling()),
-        (("Transformer", "Pooling"), "cls_token", jm.Pooling("first")),
-        (
-            ("Transformer", "Pooling", "Normalize"),
-            "lasttoken",
-            jm.Pooling("last", True),
-        ),
-        (None, "mean_tokens", jm.Pooling()),
-        (("Transformer",), None, None),
-        (None, None, None),
+        (POOLED, ["mean_tokens"], jm.Pooling()),
+        (POOLED, ["cls_token"], jm.Pooling("first")),
+        (NORMALISED, ["lasttoken"], jm.Pooling("last", True)),
+        (None, ["mean_tokens"], jm.Pooling()),
+        (modules("Transformer"), [], None),
+        (None, [], None),
     ],
 )
-def test_the_pooling_is_the_folders(write, kinds, mode, expected):
-    listed = None if kinds is None else modules(*kinds)
-    model = jm.from_pretrained(write(listed, *([mode] if mode else [])))
-    assert model.pooling == expected
+def test_the_pooling_is_the_folders(write, listed, on, expected):
+    assert jm.from_pretrained(write(listed, *on)).pooling == expected
 
 
 def test_influences_on_it_are_those_of_the_pooled_rows(write):
-    folder = write(modules("Transformer", "Pooling", "Normalize"), "mean_tokens")
-    model = jm.from_pretrained(folder, dtype="float64")
+    model = jm.from_pretrained(write(NORMALISED, "mean_tokens"), dtype="float64")
     tokens = np.arange(5, 11)
 
     def pooled(x):
@@ -253,9 +241,9 @@ def test_influences_on_it_are_those_of_the_pooled_rows(write):
 @pytest.mark.parametrize(
     ("listed", "on", "said"),
     [
-        (modules("Transformer", "Pooling"), ["max_tokens"], "pooling_mode_max_tokens"),
+        (POOLED, ["max_tokens"], "pooling_mode_max_tokens"),
         (None, ["mean_tokens", "cls_token"], "pooling_mode_cls_token and pooling_mode"),
-        (modules("Transformer", "Pooling"), [], "1_Pooling' has no file config.json"),
+        (POOLED, [], "1_Pooling' has no file config.json"),
         (modules("Transformer", "Pooling", "Dense"), ["mean_tokens"], "Pooling, Dense"),
         (modules("Pooling", "Transformer"), ["mean_tokens"], "lists Pooling"),
         ({"a": 1}, ["mean_tokens"], "expected modules"),
