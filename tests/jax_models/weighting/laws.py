@@ -62,10 +62,14 @@ def compiled(weighting):
     return operations
 
 
+def part(tile, keys):
+    """Some keys of a tile."""
+    scores, values, index, visible, _ = tile
+    return Tile(scores[..., keys], values[:, keys], index[keys], visible[:, keys])
+
+
 def tile_of(rows, keys=slice(None)):
-    return Tile(
-        rows.scores[..., keys], rows.values[:, keys], INDEX[keys], rows.visible[:, keys]
-    )
+    return part(Tile(rows.scores, rows.values, INDEX, rows.visible), keys)
 
 
 def lift(weighting, rows, keys=slice(None)):

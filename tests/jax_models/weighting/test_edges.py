@@ -82,16 +82,18 @@ def test_a_column_on_the_edge_is_the_member_that_it_was(weighting, by):
 @jax.jit
 def replaced_report(weighting, by):
     """The report of the rows in which A is tied, when A's score changes."""
+    one = laws.tile_of(RECOMPUTED, slice(A, A + 1))
     column = Column(
-        laws.INDEX[A : A + 1],
-        jnp.asarray(RECOMPUTED.scores[:, 1:, A : A + 1]),
+        one.index,
+        jnp.asarray(one.scores[:, 1:]),
         jnp.full((HEADS, ROWS - 1, 1), by),
-        jnp.asarray(BASE.values[:, A : A + 1]).swapaxes(1, 2),
+        jnp.asarray(one.values).swapaxes(1, 2),
         jnp.zeros((HEADS, WIDTH, 1)),
-        jnp.ones((ROWS - 1, 1), bool),
+        jnp.asarray(one.visible[1:]),
     )
-    arrays = BASE.scores[:, 1:], BASE.values, laws.INDEX, BASE.visible[1:]
-    summary = weighting.lift(Tile(*map(jnp.asarray, arrays)))
+    tile = laws.tile_of(BASE)
+    tile = Tile(tile.scores[:, 1:], tile.values, tile.index, tile.visible[1:])
+    summary = weighting.lift(jax.tree.map(jnp.asarray, tile))
     return weighting.ties_replaced(summary, column, jnp.arange(1, ROWS))
 
 

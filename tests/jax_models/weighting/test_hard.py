@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jax_models.weighting import WEIGHTINGS, Column, Tile
-from tests.jax_models.weighting.laws import moved_keys
+from tests.jax_models.weighting.laws import moved_keys, part
 
 WIDTH = 0.25
 HARD = [name for name, kind in WEIGHTINGS.items() if kind.hard]
@@ -31,17 +31,13 @@ def reports_of(weighting):
 
     @jax.jit
     def run(scores, seen, change):
-        summary, value = weighting.lift(Tile(scores, values, INDEX, seen)), values.mT
+        tile, value = Tile(scores, values, INDEX, seen), values.mT
+        summary = weighting.lift(tile)
         column = Column(INDEX, scores, change, value, value, seen)
         first, second = (
             weighting.lift_change(
                 summary,
-                moved_keys(
-                    weighting,
-                    Tile(scores[..., k], values[:, k], INDEX[k], seen[:, k]),
-                    change[..., k],
-                    values[:, k],
-                ),
+                moved_keys(weighting, part(tile, k), change[..., k], values[:, k]),
             )
             for k in (slice(0, 2), slice(2, 4))
         )
@@ -148,7 +144,7 @@ def test_a_replaced_or_moved_row_is_flagged(
         report = reports(kind, scores(CLEAR, row), SEEN, moves)
         assert bool(report.ambiguous) == ambiguous, kind
         if pair is not None:
-            assert int(report.row) == 7
+            assert report.row == 7
             np.testing.assert_array_equal(report.scores, pair)
 
 
@@ -192,14 +188,13 @@ H, MANY, KEYS, SET, V = 2, 200, 12, 4, 3
 @jax.jit
 def both_ways(weighting: Any, scores, values, seen, moving, step, carried) -> Any:
     """Changes and what is read of them: all keys seen again, and some by the summary."""
-    index = jnp.arange(KEYS, dtype=jnp.int32)
+    tile = Tile(scores, values, jnp.arange(KEYS, dtype=jnp.int32), seen)
 
-    def moved(keys):
-        tile = Tile(scores[..., keys], values[:, keys], index[keys], seen[:, keys])
-        return moved_keys(weighting, tile, step[..., keys], carried[:, keys])
+    def moved(k):
+        return moved_keys(weighting, part(tile, k), step[..., k], carried[:, k])
 
-    summary = weighting.lift(Tile(scores, values, index, seen))
-    whole = weighting.lift_change(summary, moved(index))
+    summary = weighting.lift(tile)
+    whole = weighting.lift_change(summary, moved(tile.index))
     change, decided = weighting.replace_set(summary, moved(moving))
     read = weighting.read_change
     return (whole, read(whole)), (change, read(change)), decided
@@ -250,17 +245,14 @@ def test_what_it_does_not_decide_would_often_be_wrong(name):
 def test_a_score_computed_anew_beside_a_cell_is_left_to_a_second_look(name):
     """A last bit on the edge of the second best cell: which cell it left is not known."""
     weighting: Any = WEIGHTINGS[name](tie_resolution=1.0)
-    scores = jnp.asarray([[[9.0, 5.49999, 1.0]]])
-    values = jnp.ones((1, 3, 1))
-    seen = jnp.ones((1, 3), bool)
-    index = jnp.arange(3, dtype=jnp.int32)
+    scores, values = jnp.asarray([[[9.0, 5.49999, 1.0]]]), jnp.ones((1, 3, 1))
+    tile = Tile(scores, values, jnp.arange(3), jnp.ones((1, 3), bool))
 
     @jax.jit
     def decided(score):
-        tile = Tile(score[None, None, None], values[:, 1:2], index[1:2], seen[:, 1:2])
-        moved = moved_keys(weighting, tile, jnp.asarray([[[-9.0]]]), values[:, 1:2])
-        summary = weighting.lift(Tile(scores, values, index, seen))
-        return weighting.replace_set(summary, moved)[1].all()
+        one = part(tile, slice(1, 2))._replace(scores=score[None, None, None])
+        moved = moved_keys(weighting, one, jnp.asarray([[[-9.0]]]), one.values)
+        return weighting.replace_set(weighting.lift(tile), moved)[1].all()
 
     assert not decided(5.50001)
     assert decided(5.4)

@@ -4,12 +4,12 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import mpmath
 import numpy as np
 import pytest
 
 from jax_models.weighting import Column, Softmax, Tile
-from tests.jax_models.weighting.laws import moved_keys
+from tests.jax_models.weighting.laws import MANY_DIGITS, moved_keys, part
+from tests.jax_models.weighting.rows import Replacement, Rows, moved_change
 
 # Two rows, of different top columns, where most columns have the top one's value.
 LOG2 = np.log(2.0)
@@ -22,40 +22,28 @@ SEEN = jnp.ones((2, 5), bool)
 INDEX = jnp.arange(5, dtype=jnp.int32)
 
 
+@functools.cache
 def truth():
-    with mpmath.workdps(60):
-        rows = []
-        for scores in SCORES[0]:
-            old = [mpmath.exp(mpmath.mpf(float(s))) for s in scores]
-            new = list(old)
-            new[3] = mpmath.exp(mpmath.mpf(float(scores[3])) + mpmath.mpf(float(GAIN)))
-            row = []
-            for v in range(2):
-                before = [mpmath.mpf(float(x)) for x in VALUES[0, :, v]]
-                after = list(before)
-                after[3] = before[3] + mpmath.mpf(float(MOVED[v]))
-                row.append(mpmath.fdot(new, after) / sum(new))
-                row[-1] -= mpmath.fdot(old, before) / sum(old)
-            rows.append(row)
-        return np.asarray([[float(x) for x in row] for row in rows])
+    alone = np.arange(5) == 3
+    moved = Replacement(
+        np.broadcast_to(GAIN * alone, SCORES.shape),
+        np.broadcast_to(alone[:, None] * MOVED, (1, 2, 5, 2)),
+    )
+    rows = Rows(SCORES, VALUES, np.ones((2, 5), bool))
+    return moved_change("softmax", rows, moved, MANY_DIGITS)[0].astype(float)
 
 
 KEYS = slice(0, 2), slice(2, 5)
 
 
-def tile(scores, values, k):
-    return Tile(scores[..., k], values[:, k], INDEX[k], SEEN[:, k])
-
-
-@functools.cache
-def summary_of(settled):
-    return make_summary(SCORES, VALUES, settled=settled)
+def tile(k):
+    return part(Tile(jnp.asarray(SCORES), jnp.asarray(VALUES), INDEX, SEEN), k)
 
 
 @functools.partial(jax.jit, static_argnames="settled")
-def make_summary(scores, values, *, settled):
+def summary_of(settled):
     """The summary of both rows, merged of two tiles."""
-    softmax, tiles = Softmax(), [tile(scores, values, k) for k in KEYS]
+    softmax, tiles = Softmax(), [tile(k) for k in KEYS]
     summary = softmax.merge(*map(softmax.lift, tiles))
     if settled:
         summary = softmax.settle(summary, lambda lift: sum(map(lift, tiles)))
@@ -82,8 +70,7 @@ def moved(summary):
     for k in KEYS:
         here = jnp.where(INDEX[k] == 3, 1.0, 0.0)
         change = jnp.broadcast_to(GAIN * here, (1, 2, here.size))
-        some = tile(jnp.asarray(SCORES), jnp.asarray(VALUES), k)
-        keys = moved_keys(softmax, some, change, here[None, :, None] * MOVED)
+        keys = moved_keys(softmax, tile(k), change, here[None, :, None] * MOVED)
         parts.append(softmax.lift_change(summary, keys))
     return softmax.read_change(softmax.merge_change(*parts))[0]
 
@@ -91,13 +78,11 @@ def moved(summary):
 @pytest.mark.parametrize("form", [replaced, moved])
 def test_a_change_by_weights_below_rounding_keeps_its_digits(form):
     """What others than the common value hold of the rest is 2^-54 of it."""
-    exact = truth()
-    np.testing.assert_allclose(form(summary_of(settled=True)), exact, rtol=1e-13)
+    np.testing.assert_allclose(form(summary_of(settled=True)), truth(), rtol=1e-13)
 
 
 def test_it_is_lost_where_the_rest_is_not_settled():
-    exact = truth()
-    lost = np.abs(replaced(summary_of(settled=False)) / exact - 1)
+    lost = np.abs(replaced(summary_of(settled=False)) / truth() - 1)
     assert lost.max() > 1e-5
 
 
@@ -130,19 +115,14 @@ def test_the_slope_in_each_score_is_weight_times_deviation(tile):
     @jax.jit
     @jax.jacobian
     def slope(scores):
+        seen, index = jnp.ones((1, 4), bool), jnp.arange(4, dtype=jnp.int32)
+        whole = Tile(scores[None, None], jnp.asarray(values[None]), index, seen)
         tiles = [
-            weighting.lift(
-                Tile(
-                    scores[None, None, at : at + tile],
-                    jnp.asarray(values[None, at : at + tile]),
-                    jnp.arange(at, at + tile, dtype=jnp.int32),
-                    jnp.ones((1, tile), bool),
-                )
-            )
+            weighting.lift(part(whole, slice(at, at + tile)))
             for at in range(0, 4, tile)
         ]
-        whole = tiles[0] if len(tiles) == 1 else weighting.merge(*tiles)
-        return weighting.read(whole)[0, 0]
+        merged = tiles[0] if len(tiles) == 1 else weighting.merge(*tiles)
+        return weighting.read(merged)[0, 0]
 
     for tied in ((0, 1, 2, 3), (1, 3), ()):
         scores = drawn.copy()
