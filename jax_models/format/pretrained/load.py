@@ -159,19 +159,16 @@ def finish(parts: Parts, left: Iterable[str]) -> Transformer:
 
 def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
     """Adds substitutable and special symbols, and the separator, by the tokenizer."""
-    if tokenizer is None and not any(
-        has_file("tokenizer", folder / x) for x in (WHOLE, LISTED)
-    ):
+    own = any(has_file("tokenizer", folder / x) for x in (WHOLE, LISTED))
+    if tokenizer is None and not own:
         return
     path = find_tokenizer(folder if tokenizer is None else tokenizer)
     rows = parts.tensors["embedding"].shape[0]
     names, special = read_symbols(path, rows)
     free, padding = parts.config["substitutable"], parts.config.get("padding")
     seen = set(range(rows)) - {padding}
-    if (
-        parts.second is not None
-        and (separator := find_separator(path, names)) is not None
-    ):
+    separator = None if parts.second is None else find_separator(path, names)
+    if separator is not None:
         parts.config["position"] = {"kind": "pairs", "separator": separator}
         parts.put("position.second", parts.second)
     parts.config["special"] = sorted(seen & special)

@@ -254,23 +254,21 @@ def find_tokenizer(path: str | os.PathLike[str]) -> Path:
     """Returns the file of a checkpoint's tokenizer, by the folder or by its own path."""
     expect_kind("tokenizer", path, str | os.PathLike, "a path")
     path = Path(path)
-    if path.is_dir():
-        has = lambda name: has_file("tokenizer", path / name)
-        names = list(filter(has, (WHOLE, LISTED)))
-        if not names:
-            advice = "name the folder or the file of the checkpoint's tokenizer"
-            if all(map(has, PAIRS)):
-                advice = (
-                    f"{' with '.join(PAIRS)} is the older form of it: write {WHOLE} where "
-                    "transformers is: AutoTokenizer.from_pretrained(folder)"
-                    ".save_pretrained(folder)"
-                )
-            raise InputError(
-                f"{str(path)!r} has neither {WHOLE} nor {LISTED}, but "
-                f"{list_files(path)}; {advice}"
-            )
-        return path / names[0]
-    return expect_file("tokenizer", path)
+    if not path.is_dir():
+        return expect_file("tokenizer", path)
+    found = {x for x in (WHOLE, LISTED, *PAIRS) if has_file("tokenizer", path / x)}
+    for name in (WHOLE, LISTED):
+        if name in found:
+            return path / name
+    advice = "name the folder or the file of the checkpoint's tokenizer"
+    if found:
+        advice = (
+            f"{' with '.join(PAIRS)} is the older form of it: write {WHOLE} where "
+            "transformers is: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        )
+    raise InputError(
+        f"{str(path)!r} has neither {WHOLE} nor {LISTED}, but {list_files(path)}; {advice}"
+    )
 
 
 def read_symbols(
