@@ -35,16 +35,15 @@ def replaced(model, path, value):
 
 
 ATTENTION = "layers.1.attention."
+TEMPERATURE = ATTENTION + "temperature"
 NAN, INF = float("nan"), float("inf")
 # What no model may have: the field, its value, and what the message says.
+CONSTANTS = [jm.ConstantTemperature(value) for value in (0, "1", True, jnp.ones(2))]
 BAD = [
-    *(
-        (ATTENTION + "temperature", jm.ConstantTemperature(value), "temperature.value")
-        for value in (0, "1", True, jnp.ones(2))
-    ),
-    *((ATTENTION + "temperature", value, "temperature") for value in (-1, "1")),
-    (ATTENTION + "temperature", jm.InverseLogTemperature(-1), "scale = -1.0"),
-    (ATTENTION + "temperature", jm.PowerTemperature(1, 1, "position"), "future mask"),
+    *((TEMPERATURE, value, "temperature.value") for value in CONSTANTS),
+    *((TEMPERATURE, value, "temperature") for value in (-1, "1")),
+    (TEMPERATURE, jm.InverseLogTemperature(-1), "scale = -1.0"),
+    (TEMPERATURE, jm.PowerTemperature(1, 1, "position"), "future mask"),
     (ATTENTION + "key", jnp.ones((2, 2, 5)), "expected \\(2, 2, 4\\)"),
     ("layers.0.feed_forward.b1", jnp.asarray([0, INF, 0]), "non-finite value inf"),
     ("layers.0.feed_forward", None, r"model.layers\[0\].feed_forward = None"),
@@ -94,7 +93,7 @@ def test_every_public_function_refuses_what_is_no_model(
         bad = replaced(weighted, "embedding", weighted.embedding.at[1, 2].set(jnp.nan))
         with refused(r"non-finite value nan at \(1, 2\)"):
             ENTRANCES[entrance](bad)
-    temperature = replaced(model, ATTENTION + "temperature", 0)
+    temperature = replaced(model, TEMPERATURE, 0)
     with refused(r"temperature\.value = 0"):
         ENTRANCES[entrance](temperature)
     with refused(r"(model is|not of) a int|int is no network"):
@@ -118,7 +117,7 @@ def test_every_public_function_of_a_model_stands_among_the_entrances():
 @pytest.mark.parametrize("number", [0.5, 2, np.float32(0.25), np.array(0.125)])
 def test_a_plain_number_is_a_constant_temperature(number):
     expected = jm.model_bytes(draw(temperature=jm.ConstantTemperature(float(number))))
-    same = replaced(draw(), ATTENTION + "temperature", number)
+    same = replaced(draw(), TEMPERATURE, number)
     same = replaced(same, "layers.0.attention.temperature", number)
     for model in (draw(temperature=number), jm.with_temperature(draw(), number), same):
         assert jm.model_bytes(model) == expected

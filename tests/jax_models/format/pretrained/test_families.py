@@ -71,12 +71,6 @@ def test_the_folder_keeps_its_type(name):
     assert_rows_are(found, expected(name)["rows"], 1e-4)
 
 
-def test_a_pooler_is_asked_for_by_name():
-    model = jm.from_pretrained(FIXTURES / "bert_model", dtype="float64", head="pooler")
-    found = jm.apply_logits(model, expected("bert_model")["tokens"])
-    assert_rows_are(found[0], expected("bert_model")["logits"], 1e-12)
-
-
 @folders
 def test_heads_of_sequences_are_of_one_row(name):
     """The first; of decoders the last, as of no fixture here."""
@@ -85,7 +79,9 @@ def test_heads_of_sequences_are_of_one_row(name):
 
 
 def test_a_pooler_is_of_the_first_row_and_a_decoders_classifier_of_the_last(tmp_path):
-    model = jm.from_pretrained(FIXTURES / "bert_model", head="pooler")
+    model = jm.from_pretrained(FIXTURES / "bert_model", dtype="float64", head="pooler")
+    found = jm.apply_logits(model, expected("bert_model")["tokens"])
+    assert_rows_are(found[0], expected("bert_model")["logits"], 1e-12)
     assert model.head_row == "first"
     width = imported("llama").width
     more = {"score.weight": np.ones((3, width), np.float32)}
@@ -110,14 +106,14 @@ MASKED = dict.fromkeys(
 REFUSED = {"lumped": {**ROTARIES, **MASKED}, "screened": ROTARIES}
 
 
-@pytest.mark.parametrize(
-    ("method", "name"), [(way, name) for way in REFUSED for name in REFUSED[way]]
-)
+UNABLE = [(way, name) for way in REFUSED for name in REFUSED[way]]
+
+
+@pytest.mark.parametrize(("method", "name"), UNABLE)
 def test_a_method_without_a_rule_for_a_family_refuses_by_name(method, name):
+    tokens = expected(name)["tokens"]
     with refused(REFUSED[method][name]):
-        bounds.compute_influence(
-            imported(name), expected(name)["tokens"], method=method
-        )
+        bounds.compute_influence(imported(name), tokens, method=method)
 
 
 METHODS = ("incremental", "exhaustive", "partial", "lumped", "screened")
@@ -168,14 +164,8 @@ def test_masked_rows_are_zero_and_the_others_grow():
 def test_beside_masks_substitutions_of_others_are_exact(method):
     model, tokens, symbols = imported("esm"), with_masks(), [0, 4, 5]
     positions = np.flatnonzero(tokens != MASK)
-    found = bounds.compute_influence(
-        model,
-        tokens,
-        method=method,
-        symbols=symbols,
-        positions=positions,
-        include_query=True,
-    )
+    asked = {"symbols": symbols, "positions": positions, "include_query": True}
+    found = bounds.compute_influence(model, tokens, method=method, **asked)
     wanted = by_rerunning(model, tokens, symbols)
     asked = ~np.isnan(found.upper)
     assert asked.sum() > 20
