@@ -11,8 +11,10 @@ from matplotlib.figure import Figure
 
 import jax_models as jm
 from bounds.cli.main import main
+from jax_models.languages import get_source
 from tests.architecture import with_architecture
 from tests.bounds.cli.outputs import FILES, NAMES, QUICK, SHAPE, find_words
+from tests.bounds.entropy.floor_models import random_model
 from tests.jax_models.format.pretrained.folders import copied
 
 PNG = b"\x89PNG"
@@ -122,3 +124,11 @@ def folder(tmp_path):
 def ask(run, folder):
     """Run `influence` on the folder."""
     return lambda *flags: run("influence", f"--model={folder}", *QUICK, *flags)
+
+
+@pytest.fixture
+def parity_file(tmp_path):
+    """Write a random model that predicts the next symbol of PARITY."""
+    path = tmp_path / "parity.safetensors"
+    jm.save(random_model(get_source("parity", 0.25)), path)
+    return path

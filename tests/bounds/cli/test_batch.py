@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -11,10 +10,7 @@ import pytest
 
 from bounds.batch.specification import Specification
 from bounds.cli.batch import make_cells, quantity_of
-from bounds.store.file import explained
 from bounds.store.results import (
-    MemoryResults,
-    ResultStore,
     cell_key,
     read_cells,
     read_store,
@@ -221,33 +217,6 @@ def test_where_programs_are_kept_is_no_part_of_a_cells_configuration():
 def test_dask_that_is_not_installed_is_named(run, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     run("batch", *SWEEP, "--local_workers=2").assert_refused("pip install distributed")
-
-
-def test_a_full_disk_ends_the_sweep_in_one_line_and_what_was_found_is_kept(
-    run, monkeypatch
-):
-    write = ResultStore.record
-    with monkeypatch.context() as full:
-        written = []
-
-        def record(store, *arguments, **told):
-            if isinstance(store, MemoryResults):
-                return write(store, *arguments, **told)
-            if len(written) == 3:  # the row of the sweep, and two cells
-                with explained(store.path):
-                    error = sqlite3.OperationalError("database or disk is full")
-                    error.sqlite_errorcode = sqlite3.SQLITE_FULL
-                    raise error
-            written.append(write(store, *arguments, **told))
-            return None
-
-        full.setattr(ResultStore, "record", record)
-        run("batch", *SWEEP).assert_refused("make room on the disk")
-    before = finished(STORE)
-    assert len(before) == 2
-    assert run("batch", *SWEEP).code == 0
-    assert len(finished(STORE)) == 6
-    assert before.items() <= finished(STORE).items()
 
 
 # Sweeps are killed in forks of a process that has imported everything and started

@@ -82,7 +82,6 @@ def test_a_program_of_a_file(run, monkeypatch):
     assert record["program"] == Path("p.txt").read_text()
     assert record["self_test"]["all_strings_up_to"] == 3
     assert f"{record['self_test']['strings']} strings" in out
-    assert "0 of 1 self-tests" in run("compile", *flags).out
     both = run("compile", *flags, "--formula=Q_a")
     both.assert_refused("give --formula or --program, not both")
     run("compile", *flags, "--mode=U").assert_refused("--mode is of formulas")
@@ -133,9 +132,3 @@ def test_an_engine_that_errs_is_refused(run, monkeypatch):
     monkeypatch.setattr(self_test, "engine_logits", wrong)
     result = run("compile", "--formula=Q_a", "--alphabet=ab", "--self_test=2")
     result.assert_refused("its logit is 0.25")
-
-
-def test_other_strings_are_another_test(run):
-    asked = ("--formula=P Q_a", "--alphabet=ab", "--self_test=2")
-    for other, count in (([], 1), ([], 0), (["--seed=1"], 1), (["--fresh"], 1)):
-        assert f"{count} of 1 self-tests to compute" in compiled(run, *asked, *other)[1]

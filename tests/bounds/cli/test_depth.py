@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -83,30 +82,3 @@ def test_the_share_enters_the_papers_routes_alone(run):
         found = record["routes"]["parity"]
         lengths = tuple(found[name]["impossible_from"] for name in routes)
         assert lengths == published[share]
-
-
-def test_a_folder_that_cannot_be_made_is_said_before_the_work(run, monkeypatch):
-    Path("results").write_text("a file")
-    monkeypatch.setattr("bounds.cli.depth.parity_routes", pytest.fail)
-    run("depth").assert_refused("results")
-
-
-def test_routes_that_the_store_holds_are_not_evaluated_again(run, monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("evaluated")
-
-    first, told = depth(run, "--num_layers=3")
-    with monkeypatch.context() as broken:
-        for name in ("parity_routes", "dyck_routes"):
-            broken.setattr(f"bounds.cli.depth.{name}", refuse)
-        again, retold = depth(run, "--num_layers=3")
-        assert again == first
-        assert retold.split("\nL = 3")[1] == told.split("\nL = 3")[1]
-        # Another share is another question about PARITY alone.
-        broken.setattr("bounds.cli.depth.parity_routes", lambda *_, **__: iter(()))
-        other, _ = depth(run, "--num_layers=3", "--free=0.9")
-        assert (other["parity"]["route"], other["dyck"]) == (None, first["dyck"])
-        with pytest.raises(AssertionError, match="evaluated"):
-            run("depth", "--num_layers=3", "--fresh")
-    fresh, _ = depth(run, "--num_layers=3", "--fresh")
-    assert fresh["parity"] == first["parity"]

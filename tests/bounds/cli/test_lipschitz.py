@@ -1,4 +1,4 @@
-"""`lipschitz` writes what the estimator finds, once, and says what it is."""
+"""`lipschitz` writes what the estimator finds, and says what it is."""
 
 import math
 from pathlib import Path
@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 import bounds
-from bounds import read_store
 from bounds.curves.inputs import sampled_inputs
 from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json
 
 EFFORT = ["--restarts=1", "--steps=2", "--num_inputs=1"]
 TINY = [*SHAPE_FLAGS, *EFFORT, "--lengths=4", "--mask=none"]
 # One search, for what does not depend on how many there are.
-QUICK = [*SHAPE_FLAGS, "--lengths=4,8", "--num_inputs=1", "--restarts=0"]
+QUICK = [*SHAPE_FLAGS, "--lengths=4", "--num_inputs=1", "--restarts=0"]
 SEARCHES = ("substitution", "local", "ball")
 
 
@@ -51,24 +50,8 @@ def test_the_files_hold_what_the_estimator_finds(run, make_model):
         assert Path("results/lipschitz", name).stat().st_size > 1000
 
 
-@pytest.mark.slow
-def test_what_is_estimated_is_not_estimated_again(run):
-    result = run("lipschitz", *QUICK)
-    fit = read_json("lipschitz")["fits"]["estimate"]
-    assert (fit["used"], fit["exponent"], fit["interval"]) == (2, None, None)
-    assert "too few lengths to fit" in result.out
-    before = read_store("results/lipschitz/results.sqlite")
-    first = Path("results/lipschitz/lipschitz.csv").read_text()
-    assert "0 of 2 lengths to compute" in run("lipschitz", *QUICK).out
-    assert read_store("results/lipschitz/results.sqlite") == before
-    assert Path("results/lipschitz/lipschitz.csv").read_text() == first
-    assert "1 of 3 lengths" in run("lipschitz", *QUICK, "--lengths=4,5,8").out
-    # Another effort or another input is another cell.
-    assert "1 of 1 lengths" in run("lipschitz", *QUICK, "--seed=1", "--lengths=4").out
-
-
 def test_a_masked_model_has_the_causal_bound_and_no_c1(run):
-    result = run("lipschitz", *QUICK, "--lengths=4")
+    result = run("lipschitz", *QUICK)
     (row,) = read_csv("lipschitz")
     assert float(row["looseness_causal"]) > 0
     assert "looseness_c1" not in row

@@ -1,4 +1,4 @@
-"""`simulate` writes temperatures, bounds and errors, once, for hard models only."""
+"""`simulate` writes temperatures, bounds and errors, for hard models only."""
 
 import math
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 
 import bounds
 import jax_models as jm
-from bounds import read_store
 from bounds.figures.curves import simulation_figure
 from bounds.simulation import simulate
 from bounds.simulation.compute import COLUMNS
@@ -58,21 +57,12 @@ def test_the_files_hold_what_simulate_finds(run):
     assert "tie-breaking term" in result.out
     assert "certified there" not in result.out
     assert Path("results/simulate/simulate.png").stat().st_size > 1000
-    before = read_store("results/simulate/results.sqlite")
-    again = run("simulate", *flags)
-    assert "0 of 1 lengths to compute" in again.out
-    assert read_store("results/simulate/results.sqlite") == before
 
 
 @pytest.mark.slow
-def test_another_error_or_length_is_simulated_anew(run, monkeypatch):
-    flags = [*SHAPE_FLAGS, "--mask=none", "--lengths=2,4"]
-    assert run("simulate", *flags).code == 0
-    assert [row["n"] for row in read_csv("simulate")] == ["2", "4"]
-    assert "1 of 3 lengths" in run("simulate", *flags, "--lengths=2,3,4").out
-    assert "2 of 2 lengths" in run("simulate", *flags, "--epsilon=0.1").out
+def test_beyond_the_budget_inputs_are_sampled(run, monkeypatch):
     monkeypatch.setattr("bounds.cli.simulate.BUDGET", 2)
-    few = [*flags, "--num_inputs=2", "--lengths=4"]
+    few = [*SHAPE_FLAGS, "--mask=none", "--num_inputs=2", "--lengths=4"]
     # One layer is known over all inputs without listing them, two are not.
     assert (
         "errors are the largest of 2 sampled inputs (random)"

@@ -1,7 +1,6 @@
 """`train` writes the model it trained, and goes on to the same bytes after any stop."""
 
 import dataclasses
-import shutil
 import signal
 import subprocess
 import sys
@@ -125,25 +124,6 @@ def test_a_model_has_the_symbols_of_its_source(run, flag, symbols, free, classes
 
 
 @pytest.mark.slow
-def test_weights_that_overflow_at_first_are_told_by_their_scale(run):
-    ended = run("train", *QUICK, "--scale=1e200", "--steps=2", "--dtype=float64")
-    ended.assert_refused("before the first step")
-    assert "lower the scale" in ended.err
-    assert "learning rate" not in ended.err
-
-
-@pytest.mark.slow
-def test_a_loss_that_is_not_finite_says_what_to_do_and_keeps_the_last_good_one(run):
-    # The first step of the warm-up is zero, the second overflows float32.
-    flags = ["--dtype=float32", "--learning_rate=1e38", "--steps=20"]
-    result = run("train", *QUICK, *flags, "--checkpoint_every=1")
-    result.assert_refused("lower the learning rate (1e+38)")
-    assert "checkpoint.safetensors holds step 1" in result.err
-    assert CHECKPOINT.exists()
-    assert not (OUT / "model.safetensors").exists()
-
-
-@pytest.mark.slow
 def test_a_run_that_is_killed_ends_with_the_same_bytes(tmp_path):
     options = [*QUICK, "--steps=2990", "--checkpoint_every=25", "--num_layers=2"]
 
@@ -152,27 +132,19 @@ def test_a_run_that_is_killed_ends_with_the_same_bytes(tmp_path):
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(words, **pipes, text=True)
 
-    out = tmp_path / "killed"
-    for wanted in (1, 2):  # killed twice, in the middle both times
-        process = start(out)
-        deadline, seen, last = time.monotonic() + 300, 0, None
-        while seen <= wanted and process.poll() is None:
-            assert time.monotonic() < deadline, process.kill()
-            kept = out / "checkpoint.safetensors"
-            now = kept.stat().st_mtime_ns if kept.exists() else None
-            seen, last = seen + (now != last), now
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL, "killed too late"
-        assert not (out / "model.safetensors").exists()
-    undisturbed = start(tmp_path / "undisturbed")
-    _, problems = undisturbed.communicate(timeout=300)
-    assert undisturbed.returncode == 0, problems
-    again = start(out)
-    said, problems = again.communicate(timeout=300)
-    assert again.returncode == 0, problems
+    out, whole = tmp_path / "killed", tmp_path / "undisturbed"
+    process, deadline = start(out), time.monotonic() + 300
+    while not (out / "checkpoint.safetensors").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline, process.kill()
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "killed too late"
+    assert not (out / "model.safetensors").exists()
+    (_, problems), (said, again) = (
+        start(x).communicate(timeout=300) for x in (whole, out)
+    )
     first = next(line for line in said.splitlines() if " of 2990 steps (" in line)
-    assert 0 < int(first.split()[0]) < 2990, first
-    assert model_bytes(out) == model_bytes(tmp_path / "undisturbed")
-    shutil.rmtree(out)
+    assert 0 < int(first.split()[0]) < 2990, (first, problems, again)
+    assert model_bytes(out) == model_bytes(whole)
