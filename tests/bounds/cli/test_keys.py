@@ -1,5 +1,7 @@
 """An option that changes a result changes the key of its cell, and of no other."""
 
+from pathlib import Path
+
 import pytest
 
 from bounds.cli.main import COMMANDS
@@ -7,6 +9,7 @@ from bounds.store.results import cell_key
 from tests.bounds.cli.outputs import RUNS
 
 PREDICTOR = ["--model=parity.safetensors", "--lengths=3", "--reading=query"]
+GIVEN = ["--model=parity.safetensors", "--lengths=4", "--tokens=tokens.txt"]
 # Flags of a run where they are not those of `RUNS`, a further flag, and the number of cells
 # that it leaves as they were.
 CHANGED = [
@@ -25,7 +28,7 @@ CHANGED = [
     ("simulate", [], "--epsilon=0.1", 0),
     ("simulate", [], "--at=0.1", 0),
     ("simulate", [], "--lengths=3,4", 1),
-    ("lipschitz", [], "--seed=1", 0),
+    ("lipschitz", GIVEN, "--seed=1", 0),
     ("lipschitz", [], "--restarts=1", 0),
     ("sensitivity", [], "--form=real", 0),
     ("sensitivity", [], "--target=logit_difference:0:1", 0),
@@ -38,6 +41,7 @@ CHANGED = [
 def test_what_changes_a_result_changes_its_key(
     run, parity_file, command, flags, changed, kept
 ):
+    Path("tokens.txt").write_text("0 1 0 1")
     flags, named = flags or RUNS[command], COMMANDS[command]
     before, same, after = (
         [cell_key(cell.config) for cell in named.plan(named.read(given)).cells]
