@@ -60,7 +60,7 @@ class CompiledText:
         }
 
     def report(self, tested: Mapping[str, Any] | None, digest: str) -> str:
-        """Lines on the model, the length that it is exact to, and its test."""
+        """Lines on the model, its longest exact length, and its test."""
         model, heads = self.model, [x.attention.num_heads for x in self.model.layers]
         mode, flips = "", "change a result"
         if "mode" in self.about:

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -56,40 +57,44 @@ def test_a_sweep_writes_the_rows_of_all_cells(run):
             name: value for name, value in alone.items() if name in row
         }
         assert row["optimal"] == alone["optimal"]
-    with open("results/batch/batch.jsonl") as file:
-        assert [json.loads(line)["n"] for line in file] == [2, 2, 4, 4, 8, 8]
+    lines = Path("results/batch/batch.jsonl").read_text().splitlines()
+    assert [json.loads(line)["n"] for line in lines] == [2, 2, 4, 4, 8, 8]
 
 
 def test_what_is_done_is_not_done_again_and_files_are_written_from_the_store(run):
     run("batch", *SWEEP)
     before = finished(STORE)
-    files = ["batch.csv", "batch.jsonl", "batch.png"]
-    texts = []
-    for name in files:
-        with open(f"results/batch/{name}", "rb") as file:
-            texts.append(file.read())
-        with open(f"results/batch/{name}", "w") as file:
-            file.write("gone")
+    files = [
+        Path("results/batch", x) for x in ("batch.csv", "batch.jsonl", "batch.png")
+    ]
+    contents = [path.read_bytes() for path in files]
+    for path in files:
+        path.write_text("gone")
     assert "0 of 6 cells to compute" in run("batch", *SWEEP).out
     assert finished(STORE) == before
-    for name, text in zip(files, texts, strict=True):
-        with open(f"results/batch/{name}", "rb") as file:
-            assert file.read() == text
+    assert [path.read_bytes() for path in files] == contents
+    # A larger sweep adds the cells that are new.
+    run("batch", *SWEEP[:2], "--sweep=p=0.2,0.7,0.9")
+    assert len(finished(STORE)) == 9
+    assert before.items() <= finished(STORE).items()
     run("batch", *SWEEP, "--fresh")
     assert all(finished(STORE)[key] > before[key] for key in before)
 
 
 def test_another_figure_is_drawn_without_computing(run, monkeypatch):
     run("batch", *SWEEP)
-    monkeypatch.delattr("bounds.cli.entropy.plan")
-    result = run("batch", *SWEEP, "--x=p", "--y=unigram", "--figure_format=svg")
+    with monkeypatch.context() as patch:
+        patch.delattr("bounds.cli.entropy.plan")
+        result = run("batch", *SWEEP, "--x=p", "--y=unigram", "--figure_format=svg")
     assert (result.code, result.err) == (0, "")
-    with open("results/batch/batch.svg") as file:
-        text = file.read()
+    text = Path("results/batch/batch.svg").read_text()
     assert all(f">{word}<" in text for word in ("--p", "unigram", "--lengths", "8"))
-    run("batch", *SWEEP, "--y=eps_kind").assert_refused(
-        "--y=eps_kind: expected one of eps, "
-    )
+    # A column of words: every other file is written.
+    names = {path.name for path in Path("results/batch").iterdir()}
+    for axis in ("x", "y"):
+        refused = run("batch", *SWEEP, f"--{axis}=eps_kind", f"--out={axis}")
+        refused.assert_refused(f"--{axis}=eps_kind: expected one of ")
+        assert {path.name for path in Path(axis).iterdir()} >= names - {"batch.svg"}
 
 
 @pytest.mark.parametrize(
@@ -103,13 +108,6 @@ def test_another_figure_is_drawn_without_computing(run, monkeypatch):
 def test_axes_are_in_words(command, column, expected):
     assert quantity_of(command, column, "‖Δ‖") == expected
     assert quantity_of(command, column, "") == expected.partition("\n")[0]
-
-
-def test_a_column_that_cannot_be_drawn_leaves_every_other_file(run, tmp_path):
-    said = "--x=eps_kind: expected one of"  # a column, of words
-    run("batch", *SWEEP, "--x=eps_kind").assert_refused(said)
-    names = {path.name for path in (tmp_path / "results/batch").iterdir()}
-    assert {"batch.csv", "batch.jsonl", "batch.json"} <= names
 
 
 @pytest.mark.parametrize("dry", [[], ["--dry_run"]], ids=["run", "dry run"])
@@ -136,23 +134,13 @@ def test_the_store_is_read_as_the_table_that_is_exported(run, sweep):
     run("batch", "--command=entropy", "--sweep=lengths=2,8", "--p=0.2")
     run("batch", *sweep)
     read_store(STORE).to_csv("read.csv")
-    with open("read.csv") as read, open("results/batch/batch.csv") as exported:
-        assert read.read() == exported.read()
+    assert Path("read.csv").read_text() == Path("results/batch/batch.csv").read_text()
 
 
 def test_a_seed_is_shared_by_all_cells(run):
     asked = "--command=simulate --preset=ones --lengths=12 --sweep=epsilon=0.1,0.2"
     assert run("batch", *asked.split(), "--seed=5").code == 0
     assert set(read_cells(STORE).column("seed")) == {5}
-
-
-def test_a_larger_sweep_adds_the_cells_that_are_new(run):
-    run("batch", *SWEEP)
-    before = finished(STORE)
-    run("batch", *SWEEP[:2], "--sweep=p=0.2,0.7,0.9")
-    after = finished(STORE)
-    assert len(after) == 9
-    assert before.items() <= after.items()
 
 
 def test_a_failed_cell_is_kept_with_its_message_and_tried_again_when_asked(run):
@@ -179,21 +167,18 @@ def test_a_bug_in_a_cell_does_not_stop_the_others(run, monkeypatch):
     assert set(messages) == {"ZeroDivisionError: integer division or modulo by zero"}
 
 
-def test_a_sweep_stops_cleanly_when_its_time_is_over(run):
+def test_a_sweep_without_time_or_of_a_plan_computes_nothing(run, tmp_path):
+    result = run("batch", *SWEEP, "--dry_run")
+    assert result.code == 0
+    assert "6 of 6 cells to compute" in result.out
+    assert "lengths=8 p=0.7" in result.out
+    assert not list(tmp_path.iterdir())
     result = run("batch", *SWEEP, "--max_seconds=0")
     assert (result.code, result.err) == (0, "")
     assert "6 cells are left" in result.out
     assert len(read_cells(STORE)) == 0
     assert run("batch", *SWEEP).code == 0
     assert len(read_cells(STORE)) == 6
-
-
-def test_a_dry_run_says_the_plan_and_writes_nothing(run, tmp_path):
-    result = run("batch", *SWEEP, "--dry_run")
-    assert result.code == 0
-    assert "6 of 6 cells to compute" in result.out
-    assert "lengths=8 p=0.7" in result.out
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_content_of_a_file_is_part_of_a_cells_configuration(tmp_path):
@@ -262,22 +247,9 @@ def run_with_kills(kills, longest, seed, store, arguments):
     Returns, of each run: whether it was killed (of the last its exit code), and the rows
     that the store held then.
     """
-    code = textwrap.dedent(KILLS)
-    ended = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            code,
-            str(kills),
-            str(longest),
-            str(seed),
-            store,
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    asked = map(str, (kills, longest, seed, store, *arguments))
+    words = [sys.executable, "-c", textwrap.dedent(KILLS), *asked]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
     return [tuple(map(int, line.split())) for line in ended.stdout.splitlines()]
 
 

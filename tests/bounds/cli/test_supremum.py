@@ -1,6 +1,8 @@
 """`supremum` names the largest influence over all inputs, and an input that has it."""
 
+import contextlib
 import math
+import sqlite3
 
 import numpy as np
 import pytest
@@ -8,7 +10,6 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds.all_inputs import counts
-from bounds.all_inputs.counts import CountPlan
 from bounds.cli import supremum
 from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
 
@@ -48,31 +49,16 @@ def test_beyond_the_budget_it_says_that_it_estimates(run, unmasked, monkeypatch)
     assert record["kind"].startswith("estimated")
 
 
-def test_it_continues_where_it_was_stopped(run, unmasked, monkeypatch):
+def test_a_block_that_is_missing_is_computed_alone(run, unmasked, monkeypatch):
     monkeypatch.setattr(counts, "BLOCK", 5)
     command = ("supremum", "--length=8", f"--model={unmasked}", "--weighting=softmax")
     assert run(*command).code == 0
-    whole, again = read_json("supremum"), "--out=again"
-    ran, original = [], CountPlan.run
-
-    def interrupted(self, block):
-        if block == 1 and ran == [0]:
-            ran.append(block)
-            raise KeyboardInterrupt
-        ran.append(block)
-        return original(self, block)
-
-    monkeypatch.setattr(CountPlan, "run", interrupted)
-    assert run(*command, again).code == 130
-    assert ran == [0, 1]
-    ran[:] = ["stopped"]
-    result = run(*command, again)
-    assert result.code == 0, result.err
-    assert ran == ["stopped", 1, 2]
-    assert "2 of 3 blocks to compute" in result.out
-    found = read_json("again/supremum.json")
-    for name in ("max", "max_lower", "max_upper", "tokens", "position", "symbol"):
-        assert found[name] == whole[name]
+    whole, path = read_json("supremum"), "results/supremum/results.sqlite"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as store:
+        store.execute("DELETE FROM cells WHERE config LIKE '%\"block\":1,%'")
+    assert "1 of 3 blocks to compute" in run(*command).out
+    found = read_json("supremum")
+    assert {**found, "seconds": 0} == {**whole, "seconds": 0}
 
 
 def test_hard_attention_reports_its_ties(run, model_file):

@@ -14,29 +14,37 @@ from bounds.store.results import (
     cell_key,
     read_store,
 )
-from tests.bounds.stores import config, fill
+from tests.bounds.stores import config
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "results.sqlite"
+def misled_index(path):
+    """Content of a store whose index of keys does not lead to a row."""
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        (root,) = other.execute(
+            "SELECT rootpage FROM sqlite_master WHERE type = 'index'"
+        ).fetchone()
+        (size,) = other.execute("PRAGMA page_size").fetchone()
+    content = bytearray(path.read_bytes())
+    key = cell_key(config(1)).encode()
+    last = content.index(key, (root - 1) * size) + len(key) - 1
+    assert last < root * size
+    content[last] ^= 1
+    return bytes(content)
 
 
-@pytest.fixture
-def filled(path):
-    return fill(path)
+DAMAGES = {
+    "text": lambda _: b"not a database, but long enough to be taken for one" * 20,
+    "truncated": lambda path: path.read_bytes()[: path.stat().st_size // 2],
+    "overwritten": lambda path: (
+        path.read_bytes()[:4096] + b"\xff" * 4096 + path.read_bytes()[8192:]
+    ),
+    "index": misled_index,
+}
 
 
-@pytest.mark.parametrize("damage", ["text", "truncated", "overwritten"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_refused(filled, damage):
-    content = filled.read_bytes()
-    filled.write_bytes(
-        {
-            "text": b"not a database, but long enough to be taken for one" * 20,
-            "truncated": content[: len(content) // 2],
-            "overwritten": content[:4096] + b"\xff" * 4096 + content[8192:],
-        }[damage]
-    )
+    filled.write_bytes(DAMAGES[damage](filled))
     for opened in (ResultStore, read_store):
         with pytest.raises(StoreError, match="damaged"):
             opened(filled)
@@ -49,23 +57,6 @@ def test_a_store_without_its_table_is_refused(filled):
         read_store(filled)
     with ResultStore(filled) as store, pytest.raises(StoreError, match="is damaged"):
         store.record(config(3), {"influence": 3.1}, seconds=0.5)
-
-
-def test_an_index_that_does_not_lead_to_its_row_is_refused(filled):
-    with contextlib.closing(sqlite3.connect(filled)) as other:
-        (root,) = other.execute(
-            "SELECT rootpage FROM sqlite_master WHERE type = 'index'"
-        ).fetchone()
-        (size,) = other.execute("PRAGMA page_size").fetchone()
-    content = bytearray(filled.read_bytes())
-    key = cell_key(config(1)).encode()
-    last = content.index(key, (root - 1) * size) + len(key) - 1
-    assert last < root * size
-    content[last] ^= 1
-    filled.write_bytes(content)
-    for opened in (ResultStore, read_store):
-        with pytest.raises(StoreError, match="damaged"):
-            opened(filled)
 
 
 def test_a_program_that_holds_the_file_is_named_as_the_reason(filled):
