@@ -11,7 +11,6 @@ and after.
     --verify=results/pair/certificate.json --num_layers=2 --language=dyck1 --out=results/pair
 """
 
-import time
 from functools import partial
 from typing import Any
 
@@ -109,7 +108,7 @@ def plan(options: RestrictOptions) -> Work | None:
         "n": length,
         **asked,
     }
-    search, start = restriction.find_restriction, time.monotonic()
+    search = restriction.find_restriction
     if language != NO_LANGUAGE:
         search = partial(restriction.find_counterexample, language=language)
 
@@ -122,9 +121,8 @@ def plan(options: RestrictOptions) -> Work | None:
             tell(f"{stage}: positions left free: {len(partial.free)}")
 
         with Progress(1, "searches") as progress:
-            found, earlier = look(store, report=report)
+            found, seconds = look(store, report=report)
             progress.advance("verified")
-        seconds = time.monotonic() - start + earlier
         record = {**found.certificate, "seconds": seconds, "verified": True}
         lines = describe_restriction(found, seconds)
         figure = partial(restriction_figure, model, found)

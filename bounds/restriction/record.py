@@ -28,17 +28,16 @@ def find_kept(
     fresh: bool,
     **more: Any,
 ) -> tuple[Restriction, float]:
-    """Restriction that the checker accepts, and seconds of parts that the store had."""
-    earlier = 0.0
+    """Restriction that the checker accepts, and seconds of its parts, stored ones too."""
+    seconds = 0.0
 
     def remember(
         name: str, work: Callable[[], Record], read: Callable[[Record], ClosedInput]
     ) -> ClosedInput:
-        nonlocal earlier
+        nonlocal seconds
         cell = Cell({**config, "part": name}, name, work)
-        if not fresh:
-            earlier += store.seconds(cell.config)
         stored = obtain(store, cell, fresh=fresh)
+        seconds += store.seconds(cell.config)
         with explained(store.path):
             return read(stored)
 
@@ -49,7 +48,7 @@ def find_kept(
         raise InputError(
             f"the independent checker rejects this certificate: {checked.reasons[0]}"
         )
-    return found, earlier
+    return found, seconds
 
 
 def restriction_row(found: Restriction) -> dict[str, Any]:
