@@ -60,53 +60,39 @@ def test_the_files_hold_what_simulate_finds(run):
 
 
 @pytest.mark.slow
-def test_beyond_the_budget_inputs_are_sampled(run, monkeypatch):
+@pytest.mark.parametrize("layers", [1, 2])
+def test_beyond_the_budget_inputs_are_sampled(run, monkeypatch, layers):
     monkeypatch.setattr("bounds.cli.simulate.BUDGET", 2)
     few = [*SHAPE_FLAGS, "--mask=none", "--num_inputs=2", "--lengths=4"]
+    out = run("simulate", *few, f"--num_layers={layers}").out
     # One layer is known over all inputs without listing them, two are not.
-    assert (
-        "errors are the largest of 2 sampled inputs (random)"
-        in run("simulate", *few).out
-    )
-    deep = run("simulate", *few, "--num_layers=2").out
-    assert "certified for 2 sampled inputs (random), not for all inputs" in deep
-
-
-def simulate_ones(run, *flags):
-    """The only row, and what was printed."""
-    found = run("simulate", "--preset=ones", "--lengths=60", *flags, "--fresh")
-    assert found.code == 0, found.err
-    (row,) = read_json("simulate")["rows"]
-    return row, found.out
+    some = ("errors are the largest of", "certified for")[layers - 1]
+    assert f"{some} 2 sampled inputs (random)" in out
 
 
 def test_a_preset_is_tried_on_its_own_language_and_says_on_how_much(run):
     """On 1^59 0, among them, the odds against the 0 are e^(-1/(60 tau))."""
-    row, out = simulate_ones(run)
+    flags = ["--preset=ones", "--lengths=60"]
+    out, (row,) = run("simulate", *flags).out, read_json("simulate")["rows"]
     expected = ones_error(60, row["tau_certificate"])
     assert row["error_certificate"] == pytest.approx(expected, rel=1e-9)
     assert row["measured_on"] == "16 sampled inputs"
     assert "error is the largest of" in out
     assert "16 sampled inputs (ones and one-symbol neighbours)" in out
-    csv_row = read_csv("simulate")[0]
-    assert csv_row["measured_on"] == "16 sampled inputs"
+    assert read_csv("simulate")[0]["measured_on"] == "16 sampled inputs"
     (label,) = [text.get_text() for text in simulation_figure([row]).legends[0].texts]
     assert label == "n = 60, gap 1: largest of 16 sampled inputs"
     # Random bits, where the flag names them, hold no such input, and are called so.
-    row, out = simulate_ones(run, "--language=parity")
+    out = run("simulate", *flags, "--language=parity").out
+    (row,) = read_json("simulate")["rows"]
     assert row["error_certificate"] < 1e-100
     assert "16 sampled inputs (parity)" in out
 
 
-@pytest.mark.parametrize(
-    "preset", ["first", pytest.param("random", marks=pytest.mark.slow)]
-)
-def test_a_model_without_a_language_is_tried_on_random_strings(
-    run, preset, monkeypatch
-):
+def test_a_model_without_a_language_is_tried_on_random_strings(run, monkeypatch):
     monkeypatch.setattr("bounds.cli.simulate.BUDGET", 1)
-    flags = ["--weighting=leftmost_hard", "--lengths=4"]
-    found = run("simulate", f"--preset={preset}", *flags, "--num_inputs=2")
+    flags = ["--preset=first", "--weighting=leftmost_hard", "--lengths=4"]
+    found = run("simulate", *flags, "--num_inputs=2")
     assert found.code == 0, found.err
     assert "2 sampled inputs (random)" in found.out
 
