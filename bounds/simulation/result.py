@@ -85,7 +85,9 @@ def parse_schedule(text: str) -> Schedule:
     entry = parse_temperature(text) or {"kind": "constant", "value": 1.0}
     if entry.get("of") == "position":
         raise ValueError("an error is certified where all rows have one temperature")
-    return decode_temperature("temperature", entry)
+    found = decode_temperature("temperature", entry)
+    assert found is not None
+    return found
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
