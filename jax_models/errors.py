@@ -21,7 +21,7 @@ def errors_of(
     # of errors that become an `InputError`; by default those that are one
     *kinds: type[Exception],
 ) -> Iterator[None]:
-    """Raises an `InputError` that begins with the name of a thing for errors about it."""
+    """Raises an `InputError` that begins with the name of the thing that has an error."""
     caught = kinds or (InputError,)
     try:
         yield

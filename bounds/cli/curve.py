@@ -27,7 +27,7 @@ import jax_models as jm
 from bounds.cli.shared import groups
 from bounds.cli.shared.input_source import open_tokenizer, read_given
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.runner import Exports, Work, describe_lengths
+from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.shared.subject import (
     load_model,
     model_sha256,
@@ -40,7 +40,7 @@ from bounds.curves.curve import plot_curves, read_curve
 from bounds.curves.inputs import own_lengths
 from bounds.curves.report import curve_report, describe_curve
 from bounds.curves.trained import read_trained_to
-from bounds.numbers.notation import parse_temperature
+from bounds.numbers.notation import describe_lengths, parse_temperature
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from jax_models.arguments import MAX_LENGTH

@@ -18,13 +18,13 @@ from typing import Any
 from bounds.cli.shared.groups import Stored
 from bounds.cli.shared.options import option
 from bounds.cli.shared.runner import Exports, Work
+from bounds.numbers.notation import parse_share
 from bounds.restriction.closed_form import Tower, computable_length
 from bounds.restriction.closed_form.report import describe_routes, record_routes
 from bounds.restriction.closed_form.routes import (
     MOST_LAYERS,
     dyck_routes,
     parity_routes,
-    read_share,
 )
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows
@@ -42,14 +42,14 @@ class DepthOptions(Stored):
         "1/2",
         "Share C of the bits that the paper's proof and the alteration keep free, "
         "between 0 and 1: a decimal or a fraction.",
-        check=read_share,
+        check=parse_share,
     )
 
 
 def plan(options: DepthOptions) -> Work:
     """Work that evaluates each language's routes (proofs) and reports least thresholds."""
     shape = {"num_layers": options.num_layers, "num_heads": options.num_heads}
-    free = read_share(options.free)
+    free = parse_share(options.free)
     # Routes, and what each depends on.
     asked: dict[str, tuple[Any, dict[str, Any]]] = {
         "parity": (

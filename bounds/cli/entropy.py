@@ -18,7 +18,6 @@ from typing import Any
 
 import jax_models as jm
 from bounds.cli.shared.groups import Computed, Figure, Lengths, Stored
-from bounds.cli.shared.input_source import read_source
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, LengthSweep, Work
 from bounds.entropy import (
@@ -33,6 +32,7 @@ from bounds.entropy.measure import ENUMERATED
 from bounds.entropy.report import COLUMNS, entropy_report
 from bounds.store.output import file_sha256
 from bounds.store.table import Table
+from jax_models.languages import read_source
 from jax_models.model.reweight import with_dtype
 
 OF_MODEL: dict[str, Any] = {

@@ -3,9 +3,9 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -24,14 +24,16 @@ from bounds.influence.method import Rounding
 from bounds.influence.parts import Parts, error_columns
 from bounds.influence.report import InputWords, describe_parts
 from bounds.influence.run_parts import follow_parts, run_parts
+from bounds.influence.table.lines import Named
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.table import as_value, number_symbol, target_key
 from bounds.recipes.question import Recipe
+from bounds.recipes.table import plan_recipe
 from bounds.store.results import ResultStore
 from bounds.version import __version__
 from jax_models.arguments import show
-from jax_models.errors import InputError
-from jax_models.format.input_files import read_candidates
+from jax_models.errors import InputError, errors_of
+from jax_models.format.input_files import fasta_names, read_candidates
 from jax_models.run.mesh import count_devices, device_mesh
 from jax_models.run.platform import require_platform
 from jax_models.run.processes import PATIENCE, connect_processes, explained_loss
@@ -108,6 +110,24 @@ class Asked:
             named |= {"reduce": self.table.reduce}
         asked = question.method, self.rounding, question.ties
         return Parts.plan(whole, *asked, named, self.folder)
+
+    def by_recipe(self, name: str, **given: Any) -> Self:
+        """The request by a recipe, with options of its own."""
+        if self.symbols is not None:
+            given["symbols"] = self.symbols.ravel().tolist()
+        if self.positions is not None:
+            given["positions"] = self.positions
+        subject, tokenizer = self.subject, self.tokenizer
+        recipe = plan_recipe(name, subject.model, self.tokens, tokenizer, **given)
+        question = dataclasses.replace(subject.question, target=recipe.target)
+        return dataclasses.replace(
+            self,
+            subject=dataclasses.replace(subject, question=question),
+            table=recipe.table,
+            positions=recipe.positions,
+            symbols=None if recipe.symbols is None else np.asarray(recipe.symbols),
+            recipe=recipe,
+        )
 
     def describe(self, found: Parts) -> list[str]:
         """Lines of a dry run: setting, model, input, and the parts of the request."""
@@ -228,9 +248,37 @@ class Joined:
             **error_columns(result.measured_error),
         }
 
+    def named(self, first_residue: int) -> Named:
+        """Scan with names of its symbols, as residues if the input's are all letters."""
+        asked, model = self.asked, self.asked.subject.model
+        name = asked.words.residues(first_residue) or asked.words.name
+        of_vocabulary = (
+            model.classes == model.vocab_size
+        )  # a classifier's are no symbols
+        return Named(self.result, name, asked.record, of_vocabulary)
+
 
 # A request with its parts.
 Planned = tuple[Asked, Parts]
+
+
+def plan_records(
+    options: Any,
+    # Of the options of one input, and the subject of the first.
+    plan: Callable[[Any, Subject | None], Planned],
+) -> Iterator[Planned]:
+    """Yields the plan of each record of a FASTA file, or of the one input."""
+    whole = options.fasta is not None and "input" not in options.given
+    names = fasta_names(str(options.fasta)) if whole else []
+    if len(names) < 2:
+        yield plan(options, None)
+        return
+    first: Subject | None = None
+    for at, name in enumerate(names):
+        with errors_of(f"{options.fasta}: record {name}"):
+            asked, found = plan(dataclasses.replace(options, input=at), first)
+        first = first or asked.subject
+        yield dataclasses.replace(asked, record=name), found
 
 
 def work_in_parts(

@@ -11,14 +11,21 @@ continues where it stopped.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
-from bounds.cli.in_parts import Asked, Joined, Planned, read_asked, work_in_parts
+from bounds.cli.in_parts import (
+    Asked,
+    Joined,
+    Planned,
+    plan_records,
+    read_asked,
+    work_in_parts,
+)
 from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.options import again, expect_name, option
 from bounds.cli.shared.runner import Exports, Work
@@ -27,28 +34,15 @@ from bounds.curves.scan_page import open_plotly, scan_page
 from bounds.figures.inputs import scan_figure
 from bounds.influence.build import Edit, TableOptions
 from bounds.influence.choice import TABLE_METHOD_NAMES
-from bounds.influence.report import (
-    quantity_of,
-    scan_finding,
-    scan_record,
-    written_axes,
-)
+from bounds.influence.report import quantity_of, scan_finding, scan_record, written_axes
 from bounds.influence.table.layout import Layout
-from bounds.influence.table.lines import Named, line_files
+from bounds.influence.table.lines import line_files
 from bounds.influence.table.view import SHAPES, check_shape
 from bounds.influence.table.words import WORDS, parse_reduce, parse_rows
-from bounds.influence.targets.table import number_symbol, target_key
+from bounds.influence.targets.table import number_symbol
 from bounds.numbers.kind import RTOL_EXACT
-from bounds.recipes.table import (
-    OF_CHANGES,
-    OF_LOGARITHMS,
-    ONE_PASS,
-    RECIPES,
-    plan_recipe,
-)
+from bounds.recipes.table import OF_CHANGES, OF_LOGARITHMS, ONE_PASS, RECIPES
 from bounds.store.output import FORMATS, write_bytes
-from jax_models.errors import errors_of
-from jax_models.format.input_files import fasta_names
 
 # The one format that not all commands draw.
 PAGE = "html"
@@ -179,30 +173,21 @@ def plan(options: ScanOptions) -> Work:
     """Work that computes the changes by all substitutions, in parts of positions."""
     if PAGE in options.figure_format:
         open_plotly()
+
+    def plan_one(mesh: Mesh | None, options: ScanOptions, first: Any) -> Planned:
+        asked = _ask(options, first)
+        found = asked.plan(mesh)
+        axes = written_axes(cast(Layout, found.whole.layout), asked.recipe)
+        check_shape(options.figure, tuple(axes))
+        return asked, found
+
     return work_in_parts(
         options,
-        ask=lambda mesh: _ask_all(options, mesh),
-        export=lambda found: _export(options, found),
+        ask=lambda mesh: plan_records(options, functools.partial(plan_one, mesh)),
+        export=functools.partial(_export, options),
         row=describe,
         is_kept=options.recipe not in ONE_PASS,
     )
-
-
-def _ask_all(options: ScanOptions, mesh: Mesh | None) -> Iterator[Planned]:
-    """Yields the request of each record of a FASTA file, or of the one input."""
-    whole = options.fasta is not None and "input" not in options.given
-    names = fasta_names(str(options.fasta)) if whole else []
-    several = enumerate(names) if len(names) > 1 else ((options.input, None),)
-    first: Subject | None = None
-    for at, name in several:
-        with errors_of(name and f"{options.fasta}: record {name}"):
-            one = options if name is None else dataclasses.replace(options, input=at)
-            asked = dataclasses.replace(_ask(one, first), record=name)
-            found = asked.plan(mesh)
-            axes = written_axes(cast(Layout, found.whole.layout), asked.recipe)
-            check_shape(options.figure, tuple(axes))
-        first = first or asked.subject
-        yield asked, found
 
 
 def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
@@ -224,69 +209,34 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
             "--first_residue numbers residues, and the input's symbols are no letters of a "
             "tokenizer; leave it out"
         )
+    reduce = parse_reduce(options.reduce)
     if options.recipe not in (None, "mutagenesis"):
-        return _by_recipe(options, asked)
+        own = options.given.intersection(("epsilon", "unit"))
+        given = {name: getattr(options, name) for name in own}
+        given |= {} if reduce is None else {"reduce": reduce}
+        return asked.by_recipe(options.recipe, **given)
     entries = options.target_symbols
     if entries is not None:
         where = "--target_symbols"
         entries = [number_symbol(x, asked.tokenizer, where) for x in entries]
-    rows, reduce = parse_rows(options.rows), parse_reduce(options.reduce)
-    edit = cast(Edit, options.edit)
+    rows, edit = parse_rows(options.rows), cast(Edit, options.edit)
     table = TableOptions(rows, entries, reduce, options.diagonal, edit)
     return dataclasses.replace(asked, table=table)
 
 
-def _by_recipe(options: ScanOptions, asked: Asked) -> Asked:
-    """The request `asked` by a recipe, with the recipe's own options."""
-    named, words, subject = str(options.recipe), asked.tokenizer, asked.subject
-    own = options.given.intersection(("epsilon", "unit"))
-    given = {name: getattr(options, name) for name in own}
-    if options.reduce is not None:
-        given["reduce"] = parse_reduce(options.reduce)
-    if asked.symbols is not None:
-        given["symbols"] = asked.symbols.ravel().tolist()
-    if asked.positions is not None:
-        given["positions"] = asked.positions
-    recipe = plan_recipe(named, subject.model, asked.tokens, words, **given)
-    question = dataclasses.replace(subject.question, target=recipe.target)
-    return dataclasses.replace(
-        asked,
-        subject=dataclasses.replace(subject, question=question),
-        table=recipe.table,
-        positions=recipe.positions,
-        symbols=None if recipe.symbols is None else np.asarray(recipe.symbols),
-        recipe=recipe,
-    )
-
-
-def _named(found: Joined, first_residue: int) -> Named:
-    """Scan with names of its symbols, as residues if all symbols of the input are letters."""
-    asked, model = found.asked, found.asked.subject.model
-    name = asked.words.residues(first_residue) or asked.words.name
-    of_vocabulary = model.classes == model.vocab_size  # a classifier's are no symbols
-    return Named(found.result, name, asked.record, of_vocabulary)
-
-
 def describe(found: Joined) -> dict[str, Any]:
     """Columns on a scan, and on its cell of largest absolute value."""
-    asked, record = found.asked, scan_record(found.result)
-    return {
-        **record,
-        "target": target_key(asked.subject.question.target),
-        **found.columns,
-        **asked.words.names(record["position"], record["symbol"]),
-        **({} if asked.record is None else {"record": asked.record}),
-    }
+    record = {} if found.asked.record is None else {"record": found.asked.record}
+    return scan_record(found.result, found.asked.words) | found.columns | record
 
 
 def _export(options: ScanOptions, found: Sequence[Joined]) -> Exports:
     """Record, report and CSV of all scans; arrays, figure and page of a single one."""
     best = max(found, key=lambda one: np.nan_to_num(np.abs(one.result.values)).max())
     asked, scan, record = best.asked, best.result, describe(best)
-    assert asked.table is not None
-    label = asked.recipe and asked.recipe.label
-    quantity = quantity_of(scan, asked.table.reduce, label)
-    tables = [_named(one, options.first_residue) for one in found]
+    label, table = asked.recipe and asked.recipe.label, cast(TableOptions, asked.table)
+    quantity = quantity_of(scan, table.reduce, label)
+    tables = [one.named(options.first_residue) for one in found]
     files, report = line_files(tables, options.top)
     ambiguous = sum(one.ambiguous for one in found)
     figure = None

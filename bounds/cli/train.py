@@ -16,7 +16,6 @@ from typing import Any
 import jax
 
 from bounds.cli.shared.groups import Computed, Shape, Stored, Weighted
-from bounds.cli.shared.input_source import read_source
 from bounds.cli.shared.options import again, fields_of, option
 from bounds.cli.shared.runner import Exports, Work, model_exports
 from bounds.curves.measurement import reweighted
@@ -25,7 +24,7 @@ from bounds.store.file import lock
 from bounds.store.results import ResultStore
 from bounds.version import __version__
 from jax_models.arguments import MAX_LENGTH
-from jax_models.languages import SOURCES
+from jax_models.languages import SOURCES, read_source
 from jax_models.languages.base import Source
 from jax_models.model.mask import SIGHTS
 from jax_models.model.transformer import encode_positions

@@ -16,7 +16,7 @@ from bounds.influence.screening.ladder import Screened
 from bounds.influence.table.layout import Layout
 from bounds.influence.table.lines import SYMBOL_NAMES, Residues
 from bounds.influence.table.reductions import Reduce
-from bounds.influence.targets.table import as_value
+from bounds.influence.targets.table import as_value, target_key
 from bounds.numbers.kind import kind_of_ends
 from bounds.numbers.notation import enclosure_label
 from bounds.recipes.question import Recipe
@@ -191,7 +191,7 @@ def influence_finding(
     )
 
 
-def scan_record(scan: Scan) -> dict[str, Any]:
+def scan_record(scan: Scan, words: InputWords) -> dict[str, Any]:
     """Record of a scan's size, and of its cell of largest absolute value."""
     size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
     cell = tuple(map(int, np.unravel_index(int(size.argmax()), size.shape)))
@@ -206,6 +206,8 @@ def scan_record(scan: Scan) -> dict[str, Any]:
         "upper": float(scan.upper[cell]),
         "target_symbol": where.pop("target"),
         **where,
+        **words.names(where["position"], where["symbol"]),
+        "target": target_key(scan.target),
     }
 
 

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from jax_models.arguments import MAX_LENGTH, ascii_number
 from jax_models.run.device_memory import BYTE_UNITS
 
 MOST_DIGITS = 17  # enough for any float
+# The arithmetic of thresholds of depth (routes H and A) has 60 digits.
+CLOSEST = Fraction(1, 10**30)
 WIDTH = 96  # characters of a line of explanation
 
 
@@ -69,6 +72,26 @@ def parse_lengths(text: str) -> tuple[int, ...]:
         raise ValueError(
             f"{error}; expected a comma-separated list, or start:stop:count (log-spaced)"
         ) from None
+
+
+def describe_lengths(lengths: Sequence[int]) -> str:
+    """Words on the number of lengths, and on the first and the last."""
+    if len(lengths) == 1:
+        return f"one length, n = {lengths[0]}"
+    return f"{len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}"
+
+
+def parse_share(text: str) -> Fraction:
+    """Share between 0 and 1, a decimal or fraction, no closer to them than `CLOSEST`."""
+    try:
+        share = Fraction(ascii_number(text))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"{text!r} is not a number") from None
+    if not 0 < share < 1:
+        raise ValueError(f"{text} is not between 0 and 1")
+    if min(share, 1 - share) < CLOSEST:
+        raise ValueError(f"{text} is within 1e-30 of 0 or of 1")
+    return share
 
 
 def temperature_label(temperature: dict[str, Any] | None) -> str:

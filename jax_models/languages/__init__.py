@@ -99,6 +99,14 @@ def get_source(name: str, probability: float) -> Source:
     return SOURCES[choose_name("source", name, [*SOURCES])](probability)
 
 
+def read_source(name: str, probability: float) -> tuple[Source, str]:
+    """Source of a known name or of an automaton's file, and its text as a key."""
+    if name in SOURCES:
+        return get_source(name, probability), name
+    language = RegularLanguage.read(name)
+    return language.source(probability), language.text
+
+
 def get_language(name: str, num_symbols: int | None = None) -> Language:
     """Returns the language called `name`.
 

@@ -69,14 +69,6 @@ def load_inputs(
     return inputs.NeighbourInputs(samples) if own else samples
 
 
-def read_source(name: str, probability: float) -> tuple[languages.Source, str]:
-    """Source of a known name or an automaton's file, and its text in keys of results."""
-    if name in languages.SOURCES:
-        return languages.get_source(name, probability), name
-    language = languages.RegularLanguage.read(name)
-    return language.source(probability), language.text
-
-
 def read_given(
     options: Inputs, vocabulary: tuple[str, ...] | None
 ) -> inputs.GivenInputs | None:

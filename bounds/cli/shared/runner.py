@@ -22,6 +22,7 @@ import jax_models as jm
 from bounds.cli.shared import groups
 from bounds.cli.start import STORE_NAME
 from bounds.figures.primitives import save_figure
+from bounds.numbers.notation import describe_lengths
 from bounds.store import output as files
 from bounds.store import sweep
 from bounds.store.file import explained, lock
@@ -387,10 +388,3 @@ class LengthSweep:
             f"{options.COMMAND}: {self.opening}{describe_lengths(options.lengths)}",
             rows=lambda store: [{**row, **self.named} for row in found(store)],
         )
-
-
-def describe_lengths(lengths: Sequence[int]) -> str:
-    """Words on the number of lengths, and on the first and the last."""
-    if len(lengths) == 1:
-        return f"one length, n = {lengths[0]}"
-    return f"{len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}"

@@ -35,10 +35,7 @@ from bounds.restriction.closed_form.route_switching import (
     switching_proof,
 )
 from bounds.restriction.closed_form.tower import Tower
-from jax_models.arguments import ascii_number
 
-# The arithmetic of routes H and A has 60 digits.
-CLOSEST = Fraction(1, 10**30)
 Shape = tuple[int, int]
 Steps = tuple[SwitchingStep, ...]
 
@@ -188,19 +185,6 @@ class Route:
     length: Tower
     parameters: Mapping[str, Any]
     source: str
-
-
-def read_share(text: str) -> Fraction:
-    """Share of a text, a decimal or fraction; `ValueError` where routes H, A round it."""
-    try:
-        share = Fraction(ascii_number(text))
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(f"{text!r} is not a number") from None
-    if not 0 < share < 1:
-        raise ValueError(f"{text} is not between 0 and 1")
-    if min(share, 1 - share) < CLOSEST:
-        raise ValueError(f"{text} is within 1e-30 of 0 or of 1")
-    return share
 
 
 def parity_routes(num_layers: int, num_heads: int, free: Fraction) -> Iterator[Route]:
