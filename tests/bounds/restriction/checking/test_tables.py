@@ -27,6 +27,13 @@ def test_rows_are_one_if_exact_and_equal_or_made_alike():
     assert len(set(found)) == 4
 
 
+def test_rows_of_one_identity_share_what_holds_each():
+    rows = Enclosure(np.array([[1.0], [1 + 1e-15], [3.0]]), np.array([[1e-17]] * 3))
+    found = checked_layer._share(rows, np.array([7, 7, 8]))
+    assert found.centre[0] == found.centre[1]
+    assert (np.abs(found.centre - rows.centre) + rows.radius <= found.radius).all()
+
+
 def rows_of(enumeration, tables, certificate):
     """Every completion, position and table row: what the table says of it."""
     for string in enumeration.strings[enumeration.completions(certificate["rho"])]:
