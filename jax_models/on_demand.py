@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from jax_models.errors import InputError
+
 
 # JAX takes seconds to import. Since importing a module imports its package first, a package
 # that imported JAX would delay the command line's answer to --help and to signals; and who
@@ -35,3 +37,14 @@ def _origins(package: str) -> dict[str, str]:
     source = Path(*sys.modules[package].__path__, "public.py").read_text("utf-8")
     imports = (x for x in ast.parse(source).body if isinstance(x, ast.ImportFrom))
     return {name.name: str(x.module) for x in imports for name in x.names}
+
+
+def require_package(name: str, purpose: str) -> Any:
+    """A package, imported; if it is missing, an `InputError` that says its `purpose`."""
+    top = name.partition(".")[0]
+    if importlib.util.find_spec(top) is None:
+        raise InputError(
+            f"{purpose} needs the package {top}, which is not installed; install it "
+            f"with: pip install {top}"
+        )
+    return importlib.import_module(name)

@@ -5,12 +5,12 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bounds.store.output import require_package
 from bounds.store.provenance import provenance
 from bounds.store.results import cell_key
 from bounds.store.sweep import Cell, GoOn, Outcome, Outcomes, compute
 from jax_models.errors import InputError
 from jax_models.interrupt import raise_requested
+from jax_models.on_demand import require_package
 from jax_models.run.compiler import avoid_miscompilation
 
 # Seconds until a scheduler that does not answer is given up.

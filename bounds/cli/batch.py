@@ -19,11 +19,9 @@ flag of numbers, or --x, with a line for each combination of what else is swept.
 """
 
 import dataclasses
-import fnmatch
 import functools
-import os
-import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import importlib.util
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,17 +33,24 @@ from bounds.batch.specification import (
     read_sweep,
     typed,
 )
-from bounds.cli.main import COMMANDS, PROGRAM, Command, one_line
+from bounds.cli.main import COMMANDS
 from bounds.cli.shared.groups import RUNNING, Figure, Stored
-from bounds.cli.shared.options import Declared, Group, fields_of, option, peek
-from bounds.cli.shared.platforms import avoid_miscompiling
+from bounds.cli.shared.options import Declared, Group, option, peek
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.start import STORE_NAME
+from bounds.cli.swept import (
+    BATCHED,
+    MAIN_RESULTS,
+    find_batched,
+    further_of,
+    is_of_rows,
+    longest,
+    make_cells,
+    quantity_of,
+)
 from bounds.figures.sweeps import choose_layout, sweep_figure
 from bounds.influence.targets.table import unit_of
-from bounds.store.output import file_sha256, has_package, plain, sha256
 from bounds.store.results import (
-    MemoryResults,
     ResultStore,
     cell_key,
     read_cells,
@@ -53,159 +58,7 @@ from bounds.store.results import (
 )
 from bounds.store.sweep import Cell, run_here
 from bounds.store.table import SWEPT
-from bounds.version import __version__
-from jax_models.arguments import expect_file
-from jax_models.errors import InputError, errors_of
-from jax_models.run.device_memory import memory_planned, planned_bytes
-from jax_models.run.kept_programs import release_programs
-
-# The commands that can be swept, and the columns that may be their main result, in words:
-# the first that has numbers is drawn.
-MAIN_RESULTS = {
-    "curve": {"influence_upper": "maximum influence (upper end)"},
-    "influence": {"max": "maximum influence"},
-    "scan": {"max": "maximum influence"},
-    "lipschitz": {"estimate": "Lipschitz constant, estimated (‖Δy‖ / ‖Δ embedding‖)"},
-    "sensitivity": {"mean": "average sensitivity (positions)"},
-    "simulate": {
-        "error_certificate": "error at the certified temperature",
-        "tau_certificate": "certified temperature τ",
-        "gap": "smallest gap of scores",
-    },
-    "restrict": {"free": "free positions"},
-    "entropy": {
-        "model": "cross-entropy of the model (nats per symbol)",
-        "optimal": "optimal cross-entropy (nats per symbol)",
-    },
-}
-BATCHED = tuple(MAIN_RESULTS)
-# The columns of numbers in a sweep's rows beside a command's `COLUMNS`: axes of a figure.
-FURTHER = {
-    "curve": "log10_corrected log10_printed log10_half_weight supremum certified estimate "
-    "block_substitutions block_rows",
-    "influence": "query max max_lower max_upper evaluated uncertified decided "
-    "block_substitutions block_rows",
-    "scan": "rows substitutions max value lower upper position symbol row target_symbol",
-    "lipschitz": "log10_* looseness_*",
-    "restrict": "free given_free log2_misclassified",
-}
-
-
-def options_of_cells(options: type[Group]) -> dict[str, Declared]:
-    """Options that cells may be given: of keys, and the folder of programs."""
-    every = fields_of(options).items()
-    return {x: one for x, one in every if one.key or x == "compilation_cache"}
-
-
-def find_batched(command: str) -> Command:
-    """Returns the command of a name; raises `InputError` if it cannot be swept."""
-    if command not in BATCHED:
-        raise InputError(
-            f"--command={command}: cannot be swept; expected one of {', '.join(BATCHED)}"
-        )
-    return COMMANDS[command]
-
-
-def quantity_of(command: str, column: str, unit: str) -> str:
-    """Label of a column of results, with `unit` if known and the column is an influence."""
-    words = MAIN_RESULTS[command].get(column, column.replace("_", " "))
-    is_influence = column in ("influence_upper", "max")
-    return f"{words}\n({unit})" if unit and is_influence else words
-
-
-def make_cells(specification: Specification) -> list[Cell]:
-    """Returns the different cells of a sweep; refuses flags and values before any runs."""
-    command = find_batched(specification.command)
-    known, cells = fields_of(command.options), options_of_cells(command.options)
-    for name in (*specification.fixed, *specification.sweep):
-        if name not in cells:
-            why = f"is no flag of {command.name}; see {PROGRAM} {command.name} --help"
-            if name in known:
-                why = "belongs to the sweep, not to its cells; it cannot be fixed or swept"
-            raise InputError(f"--{name} {why}")
-    for name, value in specification.fixed.items():
-        # Of a wrong one the first cell would be blamed.
-        with errors_of(f"fixed {name}={value}"):
-            command.parse([f"--{name}={value}"])
-    found, hashed = {}, functools.cache(_content_sha256)
-    for swept in specification.cells():
-        given = {**specification.fixed, **swept}
-        label = " ".join(f"{name}={value}" for name, value in swept.items())
-        with errors_of(label or None):
-            options = command.read([f"--{x}={value}" for x, value in given.items()])
-        # One process runs many cells: the longest input of all decides before the first.
-        avoid_miscompiling(options)
-        config = _config(options, hashed)
-        work = partial(perform, options, config)
-        found[cell_key(config)] = Cell(config, label or command.name, work)
-    return list(found.values())
-
-
-def longest(cell: Cell) -> int:
-    """Longest n that a cell's flags name; 0 if they name none."""
-    named = cell.config.get("lengths") or (cell.config.get("length") or 0,)
-    return max(named)
-
-
-def _config(options: Group, hashed: Callable[[str], str]) -> dict[str, Any]:
-    """Key of a cell: its flags, the content of its files, and the planned memory."""
-    declared, values = options.declared(), plain(options.values())
-    keys = sorted(name for name, one in declared.items() if one.key)
-    return {
-        "command": options.COMMAND,
-        "cell": "run",
-        "version": __version__,
-        "block_memory": planned_bytes(),
-        # A command may refuse a flag that does not apply, even with its default value.
-        "given": [name for name in keys if name in options.given],
-        **{name: values[name] for name in keys},
-        **_hashes(options, hashed),
-    }
-
-
-def _hashes(options: Group, hashed: Callable[[str], str]) -> dict[str, str]:
-    """SHA-256 of the files and folders that options of the key name."""
-    found = {}
-    for name, one in options.declared().items():
-        path = getattr(options, name)
-        if one.key and one.file and path and path not in one.words:
-            if not os.path.isdir(path):
-                expect_file(f"--{name}", path)
-            found[f"{name}_sha256"] = hashed(path)
-    return found
-
-
-def _content_sha256(path: str) -> str:
-    """SHA-256 of a file, or of the names and hashes of a folder's files."""
-    if not os.path.isdir(path):
-        return file_sha256(path)
-    files = sorted(file for file in Path(path).iterdir() if file.is_file())
-    listed = [f"{file.name} {file_sha256(file)}" for file in files]
-    return sha256("\n".join(listed).encode())
-
-
-def perform(options: Group, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows of a cell's run; any error is an `InputError`."""
-    release_programs()
-    try:
-        for name, digest in _hashes(options, _content_sha256).items():
-            # The result of another file would stand under a wrong key.
-            if config[name] != digest:
-                raise InputError(
-                    f"{getattr(options, name.removesuffix('_sha256'))} is not the file "
-                    "that the sweep was planned with; run the same command again to "
-                    "plan it with the one that is there"
-                )
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            memory_planned(config["block_memory"]),
-        ):
-            alone = dataclasses.replace(options, out=folder)
-            found = find_batched(options.COMMAND).measure(alone, MemoryResults())
-        return {"rows": plain(found)}
-    except Exception as error:
-        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-        raise InputError(f"{kind}{one_line(error)}") from error
+from jax_models.errors import InputError
 
 
 class BatchOptions(Stored, Figure):
@@ -310,12 +163,6 @@ class BatchOptions(Stored, Figure):
         return dataclasses.replace(read, fixed={**read.fixed, **held})
 
 
-def further_of(options: type[Group]) -> dict[str, Declared]:
-    """Options that cells of a sweep may be given beside those of the sweep itself."""
-    # The seed, which every command has, stands among the sweep's own flags.
-    return {x: one for x, one in options_of_cells(options).items() if x != "seed"}
-
-
 def further_options(arguments: Sequence[str]) -> Collection[Declared]:
     """Options of the command swept by `arguments` that cells may be given."""
     named = peek(arguments, "command", "spec")
@@ -346,7 +193,7 @@ def plan(options: BatchOptions) -> Work | None:
     def finish(store: ResultStore) -> Exports:
         table = read_store(store.path)
         files = {"batch.csv": table.to_csv, "batch.jsonl": table.to_json_lines}
-        if has_package("pyarrow"):
+        if importlib.util.find_spec("pyarrow"):
             files["batch.parquet"] = table.to_parquet
         done = [row for row in table if row["status"] == "done"]
         units = {unit_of(x.config["target"]) for x in cells if x.config.get("target")}
@@ -373,13 +220,6 @@ def plan(options: BatchOptions) -> Work | None:
         run=run,
         begin=lambda store: store.record_sweep(keys, swept),
     )
-
-
-def is_of_rows(command: str, name: str) -> bool:
-    """True if rows of a sweep of `command` may have numbers in a column `name`."""
-    own = getattr(COMMANDS[command].load(), "COLUMNS", ())
-    known = (*own, "n", "cell_seconds", *FURTHER.get(command, "").split())
-    return any(fnmatch.fnmatchcase(name, one) for one in known)
 
 
 def _check_axes(specification: Specification, *axes: tuple[str, str | None]) -> None:

@@ -18,7 +18,7 @@ from bounds.cli.shared.input_source import open_tokenizer
 from bounds.cli.shared.platforms import prepare_jax, request_platform
 from bounds.cli.shared.runner import Exports, Rows, Work, quiet_ties
 from bounds.cli.shared.subject import read_one
-from bounds.curves.measurement import Subject, tokens_sha256
+from bounds.curves.measurement import Subject
 from bounds.influence.build import TableOptions
 from bounds.influence.method import Rounding
 from bounds.influence.parts import Parts, error_columns
@@ -62,8 +62,7 @@ class Asked:
     @property
     def tokens(self) -> Int[np.ndarray, "tokens"]:
         """Tokens of the one input."""
-        (tokens,) = self.subject.inputs.values()
-        return tokens
+        return self.subject.tokens
 
     @property
     def words(self) -> InputWords:
@@ -73,11 +72,6 @@ class Asked:
             self.subject.model.special,
         )
         return InputWords(self.tokens, name, special or ())
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        """Columns that identify the model and the input."""
-        return {**self.subject.named, "tokens_sha256": tokens_sha256(self.tokens)}
 
     @property
     def target(self) -> Target:
@@ -103,7 +97,7 @@ class Asked:
             "command": "influence" if self.table is None else "scan",
             "seed": self.subject.seed,
             "target": target_key(question.target),
-            **self.hashes,
+            **self.subject.hashes,
         }
         if self.table is not None:
             named |= {"target_symbols": self.table.target_symbols}
@@ -151,7 +145,7 @@ def read_asked(options: OneInput, first: Subject | None = None) -> Asked:
     prepare_jax(options)
     subject = read_one(options, first)
     tokenizer = open_tokenizer(options)
-    (tokens,), special = subject.inputs.values(), subject.model.special
+    tokens, special = subject.tokens, subject.model.special
     plain = np.flatnonzero(~np.isin(tokens, special or ())).tolist()
     return Asked(
         subject=subject,
@@ -179,12 +173,7 @@ def _read_substitutes(
         return None
     else:
         numbered = lambda name: number_symbol(name, tokenizer, where)
-        found = read_candidates(where, numbered)
-        if len(found) != length:
-            raise InputError(
-                f"{where}: {len(found)} rows; expected one for each of the n = {length} "
-                "positions of the input, empty or of -1 where nothing is put in"
-            )
+        found = read_candidates(where, length, numbered)
     every = range(model.vocab_size)
     free = every if model.substitutable is None else model.substitutable
     if wrong := sorted(set(found.flat) - {*free, *(model.special or ()), -1}):
@@ -244,7 +233,7 @@ class Joined:
             "kind": result.kind,
             "rounding": result.rounding,
             "ambiguous": self.ambiguous > 0,
-            **self.asked.hashes,
+            **self.asked.subject.hashes,
             **error_columns(result.measured_error),
         }
 

@@ -12,17 +12,15 @@ so: the same command continues where it stopped.
 import dataclasses
 from typing import Any
 
-import numpy as np
 from jax.sharding import Mesh
 
 from bounds.cli.in_parts import Joined, Planned, read_asked, work_in_parts
 from bounds.cli.shared.groups import Figure, Incremental, Method, OneInput, Query
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Work
-from bounds.curves.measurement import block_columns, enclosed_value
+from bounds.curves.measurement import block_columns, influence_peaks
 from bounds.figures.inputs import influence_figure, sequence_figure
 from bounds.influence import Screened
-from bounds.influence.choice import SCREENS
 from bounds.influence.methods.proposed import Cheap
 from bounds.influence.report import COLUMNS, influence_finding, influence_rows
 from bounds.influence.table.lines import SYMBOL_NAMES
@@ -106,21 +104,14 @@ def _export(found: Joined) -> Exports:
     asked, result, record = found.asked, found.result, describe(found)
     tokenizer, rows = asked.tokenizer, influence_rows(result, asked.words)
     columns = COLUMNS if tokenizer is None else (*COLUMNS, *SYMBOL_NAMES)
-    screens = result.method in SCREENS
 
     def figure() -> Any:
-        at = np.flatnonzero(result.position_symbol >= 0)
-        ends = (result.position_lower[at], result.position_upper[at])
-        values = (enclosed_value(*x, screens) for x in zip(*ends, strict=True))
-        influences = dict(zip(at.tolist(), map(float, values), strict=True))
-        what = "upper bound on the influence" if screens else "largest influence"
-        what += "" if result.exact else f", {result.kind}"
-        quantity = f"{what} ({asked.target.label})"
+        influences, quantity = influence_peaks(result)
         query = None if asked.target.is_joint else result.query
         if tokenizer is None:
             return influence_figure(influences, quantity, query)
-        tokens, best = asked.tokens.tolist(), result.position_symbol[at].tolist()
-        names, new = (list(map(tokenizer.name, x)) for x in (tokens, best))
+        tokens, best = asked.tokens, result.position_symbol[list(influences)]
+        names, new = (list(map(tokenizer.name, x.tolist())) for x in (tokens, best))
         return sequence_figure(influences, names, new, quantity, query)
 
     record |= {

@@ -20,6 +20,7 @@ from bounds.influence.build import build_request
 from bounds.influence.choice import SCREENS, Choice, choose_method, precision_of
 from bounds.influence.method import Run, Way
 from bounds.influence.request import InfluenceRequest
+from bounds.influence.targets.table import as_value
 from bounds.numbers.notation import parse_temperature, temperature_label
 from bounds.rounding.precision import Precision
 from bounds.store.output import sha256
@@ -118,6 +119,17 @@ class Subject:
         """Columns that name the model in a row."""
         return {"weighting": self.label, "model_sha256": self.model_sha256}
 
+    @property
+    def tokens(self) -> Int[np.ndarray, "tokens"]:
+        """Tokens of the one input."""
+        (tokens,) = self.inputs.values()
+        return tokens
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """Columns that identify the model and the one input."""
+        return {**self.named, "tokens_sha256": tokens_sha256(self.tokens)}
+
     def config(self, length: int) -> dict[str, Any]:
         """Key, in a store, of results on all inputs of `length`."""
         hashes = [tokens_sha256(x) for (n, _), x in self.inputs.items() if n == length]
@@ -179,6 +191,18 @@ def enclosed_value(lower: float, upper: float, screened: bool) -> float:
         return upper
     # An influence with a lower end of 0 is not told apart from 0.
     return 0.5 * (lower + upper) if lower > 0 else 0.0
+
+
+def influence_peaks(result: Any) -> tuple[dict[int, float], str]:
+    """Largest influence of each position that an `Influence` has, and a label of these."""
+    screens = result.method in SCREENS
+    at = np.flatnonzero(result.position_symbol >= 0)
+    ends = (result.position_lower[at], result.position_upper[at])
+    values = (enclosed_value(*x, screens) for x in zip(*ends, strict=True))
+    what = "upper bound on the influence" if screens else "largest influence"
+    what += "" if result.exact else f", {result.kind}"
+    peaks = dict(zip(at.tolist(), map(float, values), strict=True))
+    return peaks, f"{what} ({as_value(result.target).label})"
 
 
 def weighting_label(model: Transformer) -> str:

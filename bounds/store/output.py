@@ -2,8 +2,6 @@
 
 import csv
 import hashlib
-import importlib
-import importlib.util
 import io
 import json
 import math
@@ -16,25 +14,8 @@ import numpy as np
 
 from jax_models.arguments import expect_file
 from jax_models.atomic import write_atomically
-from jax_models.errors import InputError
 
 FORMATS = ("png", "pdf", "svg")  # of figures
-
-
-def require_package(name: str, purpose: str) -> Any:
-    """A package, imported; if it is missing, an `InputError` that says its `purpose`."""
-    top = name.partition(".")[0]
-    if importlib.util.find_spec(top) is None:
-        raise InputError(
-            f"{purpose} needs the package {top}, which is not installed; install it "
-            f"with: pip install {top}"
-        )
-    return importlib.import_module(name)
-
-
-def has_package(name: str) -> bool:
-    """Returns whether a package is installed."""
-    return importlib.util.find_spec(name) is not None
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:

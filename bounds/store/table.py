@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bounds.store import output
+from jax_models.on_demand import require_package
 
 __all__ = ["Table"]
 
@@ -93,7 +94,7 @@ class Rows(abc.ABC):
         Raises:
             InputError: pandas is not installed.
         """
-        pandas = output.require_package("pandas", "a DataFrame")
+        pandas = require_package("pandas", "a DataFrame")
         return pandas.DataFrame(self.to_numpy(), columns=list(self.columns))
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
@@ -106,8 +107,8 @@ class Rows(abc.ABC):
             InputError: pyarrow is not installed.
             OSError: The file cannot be written.
         """
-        pyarrow = output.require_package("pyarrow", "a Parquet file")
-        parquet = output.require_package("pyarrow.parquet", "a Parquet file")
+        pyarrow = require_package("pyarrow", "a Parquet file")
+        parquet = require_package("pyarrow.parquet", "a Parquet file")
         columns = {
             name: pyarrow.array(_of_one_kind([row.get(name) for row in self._rows()]))
             for name in self.columns

@@ -96,8 +96,8 @@ def load_array(path: str) -> Int[np.ndarray, "*inputs tokens"]:
     return tokens.astype(np.int64)
 
 
-def read_candidates(path: str, number: Callable[[str], int]) -> np.ndarray:
-    """Rows of symbols of a file, padded with -1; `number` is of a symbol's name."""
+def read_candidates(path: str, length: int, number: Callable[[str], int]) -> np.ndarray:
+    """Symbols of a file for each position, padded with -1; `number` reads a name."""
     expect_file("--candidates", path)
     if path.endswith(".npy"):
         found = load_array(path)
@@ -106,13 +106,17 @@ def read_candidates(path: str, number: Callable[[str], int]) -> np.ndarray:
                 f"{path}: integers of shape {list(found.shape)}; expected (n, K), a row "
                 "of symbols for each position, filled up with -1"
             )
-        return found
-    lines = [line.split() for line in read_whole("candidates", path).splitlines()]
-    rows = []
-    for at, line in enumerate(lines, 1):
-        with errors_of(f"{path}: line {at}"):
-            rows.append([number(name) for name in line])
-    filled = np.full((len(rows), max(map(len, rows), default=0)), -1, object)
-    for at, row in enumerate(rows):
-        filled[at, : len(row)] = row
-    return filled
+    else:
+        rows = []
+        for at, line in enumerate(read_whole("candidates", path).splitlines(), 1):
+            with errors_of(f"{path}: line {at}"):
+                rows.append(list(map(number, line.split())))
+        found = np.full((len(rows), max(map(len, rows), default=0)), -1, object)
+        for at, row in enumerate(rows):
+            found[at, : len(row)] = row
+    if len(found) != length:
+        raise InputError(
+            f"{path}: {len(found)} rows; expected one for each of the n = {length} "
+            "positions of the input, empty or of -1 where nothing is put in"
+        )
+    return found

@@ -150,14 +150,12 @@ def _difference(
 
 def _shown(name: str, value: Any) -> str:
     """Words on a flag, which may have any value of JSON."""
-    match value:
-        case None:
-            return f"no --{name}"
-        case bool():
-            return f"--{name}" if value else f"--no{name}"
-        case list():
-            value = ",".join(map(str, value))
-    return f"--{name}={show(value)}"
+    if value is None:
+        return f"no --{name}"
+    if isinstance(value, bool):
+        return f"--{'no' * (not value)}{name}"
+    is_list = isinstance(value, list)
+    return f"--{name}={show(','.join(map(str, value)) if is_list else value)}"
 
 
 def record_head(options: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from bounds.batch import execution
 from bounds.batch.execution import open_cluster, submit_cells
 from bounds.batch.specification import Specification
 from bounds.cli import batch, influence
-from bounds.cli.batch import make_cells
 from bounds.cli.shared.runner import Exports, Work
+from bounds.cli.swept import make_cells
 from bounds.store.output import file_sha256
 from bounds.store.results import cell_key
 from bounds.store.sweep import run_here

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from bounds.cli.batch import describe_plan, longest
+from bounds.cli.batch import describe_plan
+from bounds.cli.swept import longest
 from bounds.store.results import cell_key
 from bounds.store.sweep import Cell
 

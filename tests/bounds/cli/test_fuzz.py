@@ -11,9 +11,9 @@ import signal
 
 import pytest
 
-from bounds.cli.batch import BATCHED
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.options import fields_of
+from bounds.cli.swept import BATCHED
 from bounds.restriction.restriction import FORMAT
 from tests.bounds.cli.outputs import EVERY
 

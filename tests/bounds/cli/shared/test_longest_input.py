@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from bounds.batch.specification import Specification
-from bounds.cli import batch
+from bounds.cli import swept
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared import platforms
 from bounds.cli.shared.platforms import longest_input
@@ -89,5 +89,5 @@ def test_one_long_cell_of_a_sweep_decides_before_the_first(
     monkeypatch.setattr(compiler, "is_affected", lambda: True)
     monkeypatch.setenv("XLA_FLAGS", "")
     sweep = {"length": lengths}
-    batch.make_cells(Specification("influence", {"d_ff": "4"}, sweep))
+    swept.make_cells(Specification("influence", {"d_ff": "4"}, sweep))
     assert os.environ["XLA_FLAGS"] == expected
