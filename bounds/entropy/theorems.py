@@ -64,28 +64,32 @@ class Pairs:
 
 
 class FloorTheorem(abc.ABC):
-    """Theorem that bounds the cross-entropy of any prediction on one source from below."""
+    """Theorem that bounds the cross-entropy of any prediction on one source from below.
+
+    By default no prefix has a pair, and the bound is the optimum.
+    """
 
     # The classes (s, t) whose log-odds q_s : q_t the floor rests on.
-    class_pairs: ClassVar[tuple[tuple[int, int], ...]]
-
-    @abc.abstractmethod
-    def pairs(self, strings: Strings, reading: str) -> Pairs:
-        """Returns the pairs of prefixes under a reading."""
-
-    @abc.abstractmethod
-    def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns the probability of each kind of prefix, `OUTSIDE` included."""
+    class_pairs: ClassVar[tuple[tuple[int, int], ...]] = ()
 
     @abc.abstractmethod
     def bound(self, length: int, reading: str, closeness: float) -> Bound:
         """Returns the floor where the log-odds of all pairs move by at most ε."""
 
-    @abc.abstractmethod
+    def pairs(self, strings: Strings, reading: str) -> Pairs:
+        """Returns the pairs of prefixes under a reading."""
+        count = len(strings)
+        return Pairs(strings.copy(), np.zeros(count, int), np.full(count, OUTSIDE))
+
+    def kind_shares(self, length: int, reading: str) -> dict[int, float]:
+        """Returns the probability of each kind of prefix, `OUTSIDE` included."""
+        return {OUTSIDE: 1.0}
+
     def pair_bound(
         self, length: int, reading: str, kind: int, closeness: float
     ) -> Bound:
         """Returns the floor under one pair's mean loss; the optimum for `OUTSIDE`."""
+        return self.bound(length, reading, closeness)
 
     def closing_above_ground(self, length: int) -> float | None:
         """Returns P_0(n) where the theorem rests on it, rounded down; else None."""
@@ -124,10 +128,9 @@ class ParityTheorem(FloorTheorem):
         """Returns pairs that differ in x_n (R2) or x_{n-1} (R1, where x_n is the kind)."""
         count, n = strings.shape
         at = n - 1 if reading == "query" else n - 2
-        partners = strings.copy()
         if at < 0:
-            none = np.full(count, OUTSIDE)
-            return Pairs(partners, np.zeros(count, int), none)
+            return super().pairs(strings, reading)
+        partners = strings.copy()
         partners[:, at] ^= 1
         # Under R1 the floor of a pair depends on x_n, which its members share.
         kinds = np.zeros(count, int) if reading == "query" else strings[:, -1]
@@ -209,17 +212,6 @@ class OptimumTheorem(FloorTheorem):
 
     source: AutomatonSource
 
-    class_pairs = ()
-
-    def pairs(self, strings: Strings, reading: str) -> Pairs:
-        """Returns `Pairs` in which every prefix is outside all pairs."""
-        none = np.full(len(strings), OUTSIDE)
-        return Pairs(strings.copy(), np.zeros(len(strings), int), none)
-
-    def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns probability 1 for `OUTSIDE`."""
-        return {OUTSIDE: 1.0}
-
     def bound(self, length: int, reading: str, closeness: float) -> Bound:
         """Returns the optimum, rounded down."""
         states, symbols = np.shape(self.source.probabilities)
@@ -235,12 +227,6 @@ class OptimumTheorem(FloorTheorem):
             hypotheses=(),
             source="Gibbs' inequality",
         )
-
-    def pair_bound(
-        self, length: int, reading: str, kind: int, closeness: float
-    ) -> Bound:
-        """Returns the optimum."""
-        return self.bound(length, reading, closeness)
 
 
 @floor_theorem.register
