@@ -87,7 +87,6 @@ class HardMeasure(BriefRepr):
     length: int
     layers: tuple[LayerMeasure, ...]
     num_inputs: int
-    exact: bool  # whether no activation or score is rounded
 
     @property
     def heads(self) -> tuple[HeadMeasure, ...]:
@@ -131,8 +130,7 @@ class HardMeasure(BriefRepr):
             )
             for one, two in zip(self.layers, other.layers, strict=True)
         )
-        inputs = self.num_inputs + other.num_inputs
-        return HardMeasure(self.length, layers, inputs, self.exact and other.exact)
+        return HardMeasure(self.length, layers, self.num_inputs + other.num_inputs)
 
 
 _UNIT = 2.0**-53

@@ -281,9 +281,8 @@ def simulate(
 # The columns of the CSV file, in order.
 COLUMNS = tuple(
     "n gap tau_formula tau_certificate epsilon error_formula error_certificate ties "
-    "bound_certificate theorem log10_tau_formula gap_simulated ties_simulated tied_spread "
-    "score_rounding exact_scores inputs all_inputs inputs_run measured_on heads tau_at "
-    "bound_at".split()
+    "bound_certificate theorem log10_tau_formula inputs all_inputs measured_on heads "
+    "tau_at bound_at".split()
 )
 
 

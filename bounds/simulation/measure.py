@@ -72,10 +72,9 @@ def measure_hard_model(model: Transformer, tokens: Tokens) -> HardMeasure:
         chosen = Enclosed.exactly(embedding[tokens[start : start + step]])
         rows = chosen + Enclosed.exactly(np.broadcast_to(positions, chosen.value.shape))
         classes = _equal_rows(tokens[start : start + step], embedding, positions)
-        layers, exact = [], rows.exact
+        layers = []
         for k, layer in enumerate(model.layers):
-            found = measure_layer(layer, rows, classes, f"layers.{k}")
-            rows, measure, scores_exact = found
+            rows, measure = measure_layer(layer, rows, classes, f"layers.{k}")
             sight, schedule = layer.attention.sight, layer.attention.temperature
             own = isinstance(schedule, PowerTemperature) and schedule.of == "position"
             if own or not sight.everything:
@@ -83,10 +82,8 @@ def measure_hard_model(model: Transformer, tokens: Tokens) -> HardMeasure:
                 # and may become different.
                 classes = np.broadcast_to(np.arange(classes.shape[1]), classes.shape)
             layers.append(measure)
-            exact = exact and scores_exact and rows.exact
-        measures.append(
-            HardMeasure(tokens.shape[1], tuple(layers), len(chosen.value), exact)
-        )
+        size = tokens.shape[1], tuple(layers), len(chosen.value)
+        measures.append(HardMeasure(*size))
     return functools.reduce(HardMeasure.merge, measures)
 
 
@@ -107,8 +104,8 @@ def _equal_rows(
 
 def measure_layer(
     layer: Layer, rows: Enclosed, classes: Tokens, name: str
-) -> tuple[Enclosed, LayerMeasure, bool]:
-    """Returns a layer's output, its measure, and whether scores are exact."""
+) -> tuple[Enclosed, LayerMeasure]:
+    """Returns a layer's output and its measure."""
     attention = layer.attention
     length = rows.value.shape[1]
     heads = _read_passes(attention, rows, classes, name)
@@ -120,12 +117,10 @@ def measure_layer(
         joined = Enclosed.concatenate(read, axis=-1)
         outputs.append(run_enclosed(layer.writes, y=rows[:, at], heads=joined))
     out = Enclosed.concatenate(outputs, axis=1)
-    return out, _measure_of(layer, rows, heads), all(head.exact for head in heads)
+    return out, _measure_of(layer, heads)
 
 
-def _measure_of(
-    layer: Layer, rows: Enclosed, heads: Sequence["HeadPass"]
-) -> LayerMeasure:
+def _measure_of(layer: Layer, heads: Sequence["HeadPass"]) -> LayerMeasure:
     measured = tuple(head.measure() for head in heads)
     return LayerMeasure(measured, *read_gains(layer.feed_forward))
 
@@ -157,7 +152,6 @@ class HeadPass:
         self.query = divided(linear(rows, *maps.query), np.asarray(maps.divisor))
         self.key = linear(rows, *maps.key)
         self.value = linear(rows, *maps.value)
-        self.exact = True
         self.tied_rows = 0
         self.gap, self.spread, self.odds = np.inf, 0.0, 0.0
         self.score_size = 0.0
@@ -218,7 +212,6 @@ class HeadPass:
     def score(self, rows: Rows, seen: Bool[np.ndarray, "rows keys"]) -> Enclosed:
         """Scores of some query rows with all keys; updates the largest of those seen."""
         score = score_block(self.query[:, rows], self.key)
-        self.exact = self.exact and score.exact
         size = np.where(seen, np.abs(score.value) + score.radius, 0.0).max()
         self.score_size = max(self.score_size, float(size))
         return score
@@ -291,9 +284,7 @@ def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
     step = max(1, MOST_SCORES // len(at))
     for head, start in itertools.product(heads, range(0, len(at), step)):
         _look(head, np.arange(start, min(start + step, len(at))), at, n)
-    exact = rows.exact and all(head.exact for head in heads)
-    measure = _measure_of(layer, rows, heads)
-    return HardMeasure(n, (measure,), inputs.num_inputs, exact)
+    return HardMeasure(n, (_measure_of(layer, heads),), inputs.num_inputs)
 
 
 def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:

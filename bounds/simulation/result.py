@@ -156,15 +156,6 @@ class Simulation(BriefRepr):
         # Where inputs were not listed these are pairs of a position and a symbol.
         return self.measured_given.tied_rows
 
-    @property
-    def score_rounding(self) -> float | None:
-        """Largest rounding of a computed score over the certified temperature."""
-        if self.temperature is None:
-            return None
-        # Where heads average over ties a run in floats has an error of its own of about this
-        # size, and should be trusted only where it is far below ε.
-        return self.measured.score_error / self.temperature
-
     def twin(self, temperature: float | None = None) -> Transformer:
         """Returns the simulated model with softmax, the certified twin by default."""
         tau = self.temperature if temperature is None else temperature
@@ -210,9 +201,10 @@ class Simulation(BriefRepr):
             )
         if self.temperature is None:
             found.append("no temperature is certified for this error")
-        rounding = self.score_rounding
-        tied = self.measured.tied_rows > 0
-        if tied and rounding is not None and rounding > TRUSTED_ROUNDING:
+        # Where heads average over ties a run in floats has an error of its own of about
+        # the rounding of scores over the temperature.
+        rounding = self.measured.score_error / (self.temperature or math.inf)
+        if self.measured.tied_rows and rounding > TRUSTED_ROUNDING:
             found.append(
                 f"computed scores may be rounded by {rounding:.2g} of the temperature: "
                 "tied heads of the measured twin are off by as much"
@@ -222,7 +214,7 @@ class Simulation(BriefRepr):
     def row(self, at: Schedule | None = None) -> dict[str, Any]:
         """Returns the simulation as a row, with the certified error at a temperature."""
         formula = self.theorem_temperature
-        finite, count = math.isfinite(self.measured.gap), self.measured.num_inputs
+        count = self.measured.num_inputs
         tau = None if at is None else float(at(self.length, None, self.model.dtype))
         named = {} if tau is None else {"tau_at": tau, "bound_at": self.certify(tau)}
         return {
@@ -237,15 +229,9 @@ class Simulation(BriefRepr):
             "bound_certificate": self.bound,
             "theorem": self.theorem,
             "log10_tau_formula": None if formula is None else formula.log10_value,
-            "gap_simulated": self.measured.gap if finite else None,
-            "ties_simulated": self.measured.tied_rows,
-            "tied_spread": self.measured.spread,
-            "score_rounding": self.score_rounding,
-            "exact_scores": self.measured.exact,
             # Inputs of a one-layer model are counted, not listed: there may be V^n.
             "inputs": count if count < MOST else None,
             "all_inputs": self.all_inputs,
-            "inputs_run": self.num_run,
             "measured_on": self.measured_on.partition(" (")[0],
             "heads": ";".join(",".join(layer) for layer in self.measured_given.kinds),
             "temperatures": self.temperatures.tolist(),

@@ -165,7 +165,6 @@ def test_without_a_certificate_the_twin_has_no_temperature_of_its_own(of_two_inp
         of_two_inputs, temperature=None, bound=None, error_certificate=None
     )
     assert "no temperature is certified for this error" in found.notes
-    assert found.score_rounding is None
     with pytest.raises(jm.InputError, match="no temperature is certified"):
         found.twin()
     assert found.twin(0.5).layers[0].attention.weighting.name == "softmax"

@@ -178,7 +178,7 @@ def test_an_error_that_is_no_number_is_no_certificate():
     one = np.ones((1, 1))
     layer = LayerMeasure((head(1.0, 8, 1),), one, one * np.inf)
     with np.errstate(invalid="ignore"):
-        found = certified_error(HardMeasure(8, (layer,), 1, True), 1.0)
+        found = certified_error(HardMeasure(8, (layer,), 1), 1.0)
     assert found == np.inf
 
 
