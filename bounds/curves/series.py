@@ -82,9 +82,7 @@ def merge(series: Sequence[Series]) -> list[Series]:
 def free_places(series: Sequence[Series]) -> list[int]:
     """Sideways offset of each series that keeps its marks off those of earlier ones."""
     places: list[int] = []
-    tops = [{*zip(*reduced(one.x, one.y), strict=True)} for one in series]
-    zeros = [{(n, 0.0) for n in one.x[one.y == 0]} for one in series]
-    marks = [line | floor for line, floor in zip(tops, zeros, strict=True)]
+    marks = [{*zip(*reduced(one.x, one.y), strict=True)} for one in series]
     for mine in marks:
         taken = {
             place

@@ -275,11 +275,10 @@ def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
     symbols[inputs.query] = inputs.query_symbols
     at = np.repeat(np.arange(n), [len(some) for some in symbols])
     symbol = np.concatenate(symbols)
-    embedding = np.asarray(model.embedding, np.float64)[symbol]
+    embedding = np.asarray(model.embedding, np.float64)
     place = np.asarray(encode_positions(model, n), np.float64)[at]
-    rows = (Enclosed.exactly(embedding) + Enclosed.exactly(place))[None]
-    kinds = np.unique(np.hstack([embedding, place]), axis=0, return_inverse=True)[1]
-    classes = kinds.reshape(1, -1)
+    rows = (Enclosed.exactly(embedding[symbol]) + Enclosed.exactly(place))[None]
+    classes = _equal_rows(symbol[None], embedding, place)
     heads = _read_passes(layer.attention, rows, classes, "layers.0")
     step = max(1, MOST_SCORES // len(at))
     for head, start in itertools.product(heads, range(0, len(at), step)):

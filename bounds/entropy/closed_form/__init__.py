@@ -30,7 +30,6 @@ __all__ = [
     "even_shares",
     "height_shares",
     "pair_optimum",
-    "pair_tangent",
     "parity_floor",
     "parity_pair_floor",
 ]
@@ -119,34 +118,6 @@ def pair_optimum(end_probability: float, share: Interval, closeness: float) -> I
     u = -2 * c / (b + sqrt(b * b - 4 * a * c))
     first = p * log(1 + 1 / u) + (1 - p) * log(1 + u)
     return share * first + (1 - share) * log(1 + u / grown) + certain
-
-
-def pair_tangent(end_probability: float, share: Interval, closeness: float) -> Interval:
-    """Enclose the tangent of φ at ε = 0, a lower bound: φ(λ, 0) - λ(1 - λ) p ε.
-
-    φ(λ, 0) = h(λp) + (1 - λp) ln 2.
-
-    Args:
-        end_probability: p in (0, 1).
-        share: λ in (0, 1), as an interval.
-        closeness: ε >= 0, finite.
-
-    Returns:
-        An interval around the tangent's value, which may be negative.
-
-    Raises:
-        ValueError: A number is out of its range.
-
-    Source:
-        Hahn 2020, Theorem 6, corrected: Lemma E.
-    """
-    p, share = probability("end_probability", end_probability), _share(share)
-    epsilon = interval(nonnegative("closeness", closeness))
-    # Lemma E: φ is a convex, non-increasing function of ε, a minimum over (t, t') of a
-    # convex loss under |t - t'| <= ε. So it lies above its tangent at ε = 0, whose
-    # slope is the derivative of (1 - λ) sp(t - ε) at the best odds, u = λp/(1 - λp).
-    level = entropy(share * p) + (1 - share * p) * log(interval(2))
-    return level - share * (1 - share) * p * epsilon
 
 
 def _share(share: Interval) -> Interval:

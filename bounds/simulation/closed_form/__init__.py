@@ -11,7 +11,6 @@ from bounds.simulation.closed_form.booleans import (
     growing_amplifier_weight,
     rounding_error,
     rounding_width,
-    two_preimages,
 )
 from bounds.simulation.closed_form.simulation_temperature import (
     NetworkShape,
@@ -69,6 +68,5 @@ __all__ = [
     "simulation_temperature",
     "tie_break_range",
     "tied_simulation_temperature",
-    "two_preimages",
     "value_transfer",
 ]

@@ -7,9 +7,7 @@ and reads [j even]: it turns the sign of y into a value near 0 or 1, which R rou
 docs/theory/softmax-approximation.md, sections 6, 7 and 11.
 """
 
-import itertools
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 from bounds.numbers.bound import Bound
@@ -21,7 +19,6 @@ from bounds.numbers.statements import (
     nonnegative,
     number,
     positive,
-    several,
     shown,
     upper_bound,
     whole,
@@ -118,7 +115,7 @@ def rounding_width(bits: int, hidden_layers: int, preimages: Preimages) -> Bound
     Args:
         bits: r >= 1, so that there are 2^r outputs.
         hidden_layers: L >= 1.
-        preimages: Which outputs have at least two preimages on the grid; see `two_preimages`.
+        preimages: Which outputs have at least two preimages on the grid.
 
     Returns:
         A lower `Bound` on m.
@@ -148,34 +145,6 @@ def rounding_width(bits: int, hidden_layers: int, preimages: Preimages) -> Bound
         ),
         f"{PAPER}, Lemma 27, corrected",
     )
-
-
-def two_preimages(outputs: Sequence[float]) -> Preimages | None:
-    """Find which form of Lemma 27 a rounding satisfies.
-
-    Args:
-        outputs: Its value at every grid point, in increasing order of the points.
-
-    Returns:
-        "all" or "all_but_largest", as `rounding_width` takes it; None where a smaller
-        output has one preimage, so that the lemma says nothing.
-
-    Raises:
-        ValueError: The outputs decrease somewhere, one is no number, or there are none.
-
-    Source:
-        docs/theory/softmax-approximation.md, section 11, Lemma 27.
-    """
-    outputs = several("outputs", outputs, least=1)
-    for index, output in enumerate(outputs):
-        if math.isnan(number(output)):
-            raise ValueError(f"outputs[{index}] is {shown(output)}, expected a number")
-    if any(b < a for a, b in itertools.pairwise(outputs)):
-        raise ValueError("outputs decrease, expected those of a monotone rounding")
-    counts = [len(list(group)) for _, group in itertools.groupby(outputs)]
-    if min(counts) >= 2:
-        return "all"
-    return "all_but_largest" if min(counts[:-1], default=0) >= 2 else None
 
 
 def rounding_error(error: float, low: float = 0.25, high: float = 0.75) -> Bound:
