@@ -207,8 +207,6 @@ class ModelEntropy:
         standard_error: Its standard error, 0 where all prefixes were enumerated.
         floor: The floor that the model's ε leaves.
         method: Method that gave ε: "exact", "certificate" or "closed_form".
-        num_prefixes: Number of prefixes evaluated.
-        is_enumerated: Whether all prefixes of the length were evaluated.
     """
 
     length: int
@@ -217,8 +215,6 @@ class ModelEntropy:
     standard_error: float
     floor: Floor
     method: str
-    num_prefixes: int
-    is_enumerated: bool
 
     def as_row(self, source: Source) -> dict[str, Any]:
         """Returns the columns of the command `entropy`, with the levels of the source."""
@@ -236,8 +232,6 @@ class ModelEntropy:
             "floor_kind": self.floor.kind,
             "floor_stderr": self.floor.standard_error,
             "log10_eps": self.floor.log10_closeness,
-            "prefixes": self.num_prefixes,
-            "enumerated": self.is_enumerated,
         }
 
 
@@ -310,8 +304,6 @@ def measure_entropy(
         standard_error=population.standard_error(losses),
         floor=floor,
         method=closeness,
-        num_prefixes=losses.size,
-        is_enumerated=population.is_complete,
     )
 
 

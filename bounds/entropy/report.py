@@ -8,7 +8,6 @@ from bounds.numbers.notation import column_table
 COLUMNS = (
     *("n", "optimal", "unigram", "last_symbol", "floor_r1", "floor_r2", "eps", "model"),
     *("model_stderr", "p0", "eps_kind", "floor_kind", "floor_stderr", "log10_eps"),
-    *("prefixes", "enumerated"),
 )
 NUM_SHOWN = 10  # columns that are printed, the first
 FLOORS = {"last": "floor_r1", "query": "floor_r2"}  # by the reading
