@@ -99,7 +99,9 @@ def scale_logarithms(axes: "Axes", y: Float[np.ndarray, "points"]) -> float | No
         return None
     if not y.any():
         return None
-    least = 10.0 ** math.floor(math.log10(np.abs(y[y != 0]).min()))
+    # Of a subnormal number the decade would be 0.
+    least = max(np.abs(y[y != 0]).min(), np.finfo(float).tiny * 10)
+    least = 10.0 ** math.floor(math.log10(least))
     axes.set_yscale("symlog", linthresh=least)
     axes.locator_params("y", numticks=MOST_LABELS)
     return least

@@ -77,7 +77,8 @@ def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure"
         line = ", ".join(show_value(row.get(name)) for name in layout.lines)
         lines.setdefault(line, []).append(row)
     places = distinct(rows, layout.x)
-    order, numeric = [*places], all(map(is_number, places.values()))
+    order, at_all = [*places], [*places.values()]
+    numeric = all(map(is_number, at_all))
     name, every = name_axis(layout.x), np.array([row[layout.y] for row in rows], float)
     with draw.curves(quantity, None, name, x_scale="linear") as (figure, axes):
         for k, (line, chosen) in enumerate(lines.items()):
@@ -88,19 +89,16 @@ def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure"
             draw.values(axes, x, y, k, line, np.median)
         if not numeric:
             axes.set_xticks(range(len(order)), order)
-        elif (least := min(places.values())) > 0 and max(
-            places.values()
-        ) >= WIDE_X * least:
+        elif min(at_all) > 0 and max(at_all) >= WIDE_X * min(at_all):
             axes.set_xscale("log", base=2)
-        elif all(isinstance(place, int) for place in places.values()):
+        elif all(isinstance(place, int) for place in at_all):
             axes.locator_params("x", integer=True)
         sizes = np.abs(every)
         if sizes.max() >= WIDE_Y * sizes[sizes > 0].min(initial=np.inf):
             draw.scale_logarithms(axes, every)
-        repeated = len(rows) > sum(
-            len(distinct(own, layout.x)) for own in lines.values()
-        )
-        note = "lines: medians; light marks: every value\n" if repeated else ""
+        marks = sum(len(distinct(own, layout.x)) for own in lines.values())
+        note = "lines: medians; light marks: every value\n"
+        note = note if len(rows) > marks else ""
         title = note + ", ".join(map(name_axis, layout.lines))
         if layout.lines:
             draw.show_legend(figure, ncols=1, title=title)

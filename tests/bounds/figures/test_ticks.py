@@ -2,10 +2,11 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bounds.figures.primitives import label_logarithms
+from bounds.figures.primitives import label_logarithms, scale_logarithms
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,11 @@ def test_a_linear_axis_is_left_alone():
     before = axes.xaxis.get_major_locator()
     label_logarithms(axes)
     assert axes.xaxis.get_major_locator() is before
+
+
+@pytest.mark.parametrize("least", [5e-324, 1e-310, 3e-5])
+def test_the_axis_is_linear_below_the_least_decade_of_values_with_zeros(least):
+    axes = Figure().add_subplot()
+    found = scale_logarithms(axes, np.array([0.0, least, 1.0]))
+    assert found == pytest.approx(max(10 ** np.floor(np.log10(least)), 1e-307))
+    assert axes.get_yscale() == "symlog"
