@@ -127,29 +127,32 @@ def gap_curve(*rows, beyond=()):
     return BoundCurve("softmax", "activation", Table(rows), beyond=Table(beyond))
 
 
-def test_the_gap_is_that_of_the_last_length_measured():
-    rows = gap_row(10, 2.0, 1.5, 0.1), gap_row(100, 1.0, 1.6, 0.001)
-    gap = corrected_gap(gap_curve(*rows, beyond=[gap_row(10**6, -3.0, 1.7)]))
-    assert gap.last == 100
-    assert gap.decades == pytest.approx(4)
-    assert (gap.end, gap.at_end) == (10**6, -3.0)
-    assert gap.bend == 1.6, "the first length that reaches its own"
-
-
-def test_a_bend_beyond_every_known_length_is_none():
-    rows = [gap_row(10, 2.0, 16.0, 0.1)]
-    gap = corrected_gap(gap_curve(*rows, beyond=[gap_row(1000, 2.0, 16.2)]))
-    assert (gap.bend, gap.half_weight) == (None, 16.2)
-    (said,) = describe_gap(gap_curve(*rows, beyond=[gap_row(1000, 2.0, 16.2)]))
-    assert "10^16.2, beyond n = 1000: the corrected constant does not fall" in said
-    assert "At n = 10 it is 3.0 decades above" in said
-
-
-def test_of_no_influence_there_is_no_gap():
-    some = gap_curve(gap_row(10, 2.0, 0.5, 0.0))
-    assert corrected_gap(some).decades is None
-    (said,) = describe_gap(some)
-    assert "decades" not in said
+@pytest.mark.parametrize(
+    ("rows", "beyond", "expected", "told"),
+    [
+        (  # at the last length measured; it bends at the first that reaches its own
+            [gap_row(10, 2.0, 1.5, 0.1), gap_row(100, 1.0, 1.6, 0.001)],
+            [gap_row(10**6, -3.0, 1.7)],
+            {"last": 100, "decades": 4.0, "end": 10**6, "at_end": -3.0, "bend": 1.6},
+            "At n = 100 it is 4.0 decades above the exact influence.",
+        ),
+        (
+            [gap_row(10, 2.0, 16.0, 0.1)],
+            [gap_row(1000, 2.0, 16.2)],
+            {"bend": None, "half_weight": 16.2, "decades": 3.0},
+            "10^16.2, beyond n = 1000: the corrected constant does not fall",
+        ),
+        ([gap_row(10, 2.0, 0.5, 0.0)], [], {"decades": None}, "to 10^2 at n = 10."),
+    ],
+    ids=["bent", "bent beyond every length", "without influence"],
+)
+def test_the_gap_is_told(rows, beyond, expected, told):
+    curve = gap_curve(*rows, beyond=beyond)
+    gap = corrected_gap(curve)
+    assert {x: getattr(gap, x) for x in expected} == pytest.approx(expected)
+    (said,) = describe_gap(curve)
+    assert told in said
+    assert ("decades" in said) is (expected["decades"] is not None)
 
 
 def test_without_a_constant_nothing_is_said():

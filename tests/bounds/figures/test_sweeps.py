@@ -89,12 +89,6 @@ def test_every_value_is_a_mark_and_the_line_goes_through_the_medians():
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
 
 
-def test_lengths_have_ticks_at_whole_numbers():
-    rows = [{**row, "n": n} for row in make_rows(seed=(0,)) for n in (4, 6)]
-    (axes,) = sweep_figure(rows, layout(rows, "seed"), "y").axes
-    assert all(float(tick).is_integer() for tick in axes.get_xticks())
-
-
 def test_zeros_and_missing_numbers_do_not_hide_the_others():
     rows = make_rows(lambda p: VALUES[p], p=tuple(VALUES))
     (axes,) = sweep_figure(rows, layout(rows, "p"), "y").axes
@@ -102,20 +96,13 @@ def test_zeros_and_missing_numbers_do_not_hide_the_others():
     assert axes.get_yscale() == "symlog"
 
 
-def test_words_go_across_in_their_order():
-    rows = make_rows(weighting=("softmax", "hard"))
-    (axes,) = sweep_figure(rows, layout(rows, "weighting"), "y").axes
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["softmax", "hard"]
-
-
-@pytest.mark.parametrize("lines", ["a", "ab"])
-def test_what_lines_and_marks_are_is_said_where_values_share_a_place(lines):
+def test_what_lines_and_marks_are_is_said_where_values_share_a_place():
     told = "lines: medians; light marks: every value"
-    for seeds, said in (((0, 1), told), ((0,), "")):
+    for lines, seeds in itertools.product(("a", "ab"), ((0, 1), (0,))):
         rows = make_rows(d=(1, 2), c=lines, seed=seeds)
         figure = sweep_figure(rows, layout(rows, "d", "c", "seed"), "y")
         titles = [legend.get_title().get_text() for legend in figure.legends]
-        assert (told in "".join([*titles, figure.get_supxlabel()])) is bool(said)
+        assert (told in "".join([*titles, figure.get_supxlabel()])) is (len(seeds) > 1)
 
 
 def test_the_legend_names_its_flags_once_and_stays_within_the_figure():
@@ -130,7 +117,13 @@ def test_the_legend_names_its_flags_once_and_stays_within_the_figure():
     assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
-def test_axes_are_named_by_the_flag_and_the_quantity():
-    rows = make_rows(p=(1, 2))
-    (axes,) = sweep_figure(rows, layout(rows, "p"), "influence\n(‖Δ‖)").axes
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("--p", "influence\n(‖Δ‖)")
+def test_axes_have_the_names_and_ticks_of_their_values():
+    rows = [{**row, "n": n} for row in make_rows(seed=(0,)) for n in (4, 6)]
+    (axes,) = sweep_figure(rows, layout(rows, "seed"), "influence\n(‖Δ‖)").axes
+    names = axes.get_xlabel(), axes.get_ylabel()
+    assert names == ("length n (tokens)", "influence\n(‖Δ‖)")
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())
+    rows = make_rows(weighting=("softmax", "hard"))
+    (axes,) = sweep_figure(rows, layout(rows, "weighting"), "y").axes
+    assert axes.get_xlabel() == "--weighting"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["softmax", "hard"]
