@@ -306,9 +306,9 @@ class SimulationCurve(Rows):
     def record(self) -> dict[str, Any]:
         """The rows, and which of their numbers are bounds, for a JSON file."""
         return {
-            "certified": "gap, gap_simulated, the error at tau_formula (by theorem, which "
-            "takes tied scores as equal: see notes), bound_certificate and bound_at, over "
-            "exact reals, for the inputs considered",
+            "certified": "gap, the error at tau_formula (by theorem, which takes tied scores "
+            "as equal: see notes), bound_certificate and bound_at, over exact reals, for "
+            "the inputs considered",
             "measured": "error_formula, error_certificate, errors",
             "rows": self.table.rows,
         }

@@ -94,8 +94,8 @@ def parse_schedule(text: str) -> Schedule:
 class Simulation(BriefRepr):
     """Simulation of a hard model by softmax at a temperature, at one length.
 
-    *Certified*, over exact reals and for the inputs considered: `gap` and `gap_simulated`
-    (from below), and that no entry of the twin's final activations is off by more than
+    *Certified*, over exact reals and for the inputs considered: `gap` (from
+    below), and that no entry of the twin's final activations is off by more than
     `epsilon` at a temperature of `theorem` (which takes tied scores as equal; `notes` say
     where that is not known) or `bound` at `temperature`. *Measured*, in the model's float
     type: the errors.
