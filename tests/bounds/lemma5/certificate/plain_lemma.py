@@ -6,6 +6,9 @@ in place of a sum. So its radii are a little smaller than those of the fast kern
 larger. Without layer norms; dot-product and additive scores.
 """
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 
 
@@ -77,62 +80,72 @@ def score_errors(plain, head, steep, slope, query, radius):
     return np.minimum(error, step + norm(w) / plain.scale * query)
 
 
+def around(plain, head, rows, centre, j, i, all_centres) -> Any:
+    """Numbers of one head at row j, column i held apart from the others.
+
+    With `all_centres` every column is at its centre; otherwise only column i is.
+    """
+    q, k, v, o = plain.q[head], plain.k[head], plain.v[head], plain.o[head]
+    held, own = np.full(plain.n, all_centres), np.arange(plain.n) == i
+    held[i], seen = True, plain.seen[j]
+    at = rows + np.where(held[:, None], centre, 0.0)
+    base_query, step = rows[j] @ q.T + plain.bq[head], centre[j] @ q.T
+    query = base_query + (step if all_centres else 0.0)
+    keys, base_keys = (x @ k.T + plain.bk[head] for x in (at, rows))
+    values, base_values = (x @ v.T + plain.bv[head] for x in (at, rows))
+    weight, c, base_weight = np.zeros((3, plain.n))
+    scores, others = plain.scores(head, query, keys), seen & ~own
+    if seen.any():
+        weight[seen] = softmax(scores[seen])
+        base_weight[seen] = softmax(plain.scores(head, base_query, base_keys)[seen])
+    if others.any():
+        c[others] = softmax(scores[others])
+    mean, slopes = c @ values, plain.slopes(head, query, keys)
+    apart = slopes - c @ slopes
+    return SimpleNamespace(
+        held=held,
+        others=others,
+        weight=weight[own].sum(),
+        remain=weight[others].sum(),
+        c=c,
+        shift=norm(o @ (base_weight @ base_values - mean)),
+        change=weight @ values - base_weight @ base_values,
+        away=np.linalg.norm((values - mean) @ o.T, axis=1),
+        steep=np.linalg.norm(apart, axis=1),
+        slope=plain.key_slopes(head, query, keys),
+        covariance=(c[:, None] * (values - mean)).T @ apart,
+        step=step,
+    )
+
+
 def head_radius(plain, head, rows, centre, radius, j, i, all_centres):
     """The centre [v] and the radius of one head's change at row j.
 
-    With `all_centres` every column is at its centre in the reference; otherwise only
-    column i is, others enter by their sizes, and the own query to first order.
+    Columns that are not held at their centres enter by their sizes, and the own query to
+    first order.
     """
-    q, k, v, o = plain.q[head], plain.k[head], plain.v[head], plain.o[head]
-    held = np.full(plain.n, all_centres)
-    held[i] = True
-    at = rows + np.where(held[:, None], centre, 0.0)
+    q, v, o = plain.q[head], plain.v[head], plain.o[head]
+    if not plain.seen[j].any():
+        return np.zeros(plain.width), 0.0
+    found = around(plain, head, rows, centre, j, i, all_centres)
+    held, others, c, a = found.held, found.others, found.c, found.weight
+    away, steep, step = found.away, found.steep, found.step
     size = np.where(held, radius, radius + np.linalg.norm(centre, axis=1))
     moved = np.linalg.norm(centre @ (o @ v).T, axis=1)
     value_size = norm(o @ v) * radius + np.where(held, 0.0, moved)
-    seen, own = plain.seen[j], np.arange(plain.n) == i
-    if not seen.any():
-        return np.zeros(plain.width), 0.0
-    keys, values = at @ k.T + plain.bk[head], at @ v.T + plain.bv[head]
-    base_query = rows[j] @ q.T + plain.bq[head]
-    step = centre[j] @ q.T
-    query = base_query + (step if all_centres else 0.0)
     query_size = norm(q) * radius[j] + (0.0 if all_centres else np.linalg.norm(step))
-
-    scores = plain.scores(head, query, keys)
-    weight = np.zeros(plain.n)
-    weight[seen] = softmax(scores[seen])
-    others = seen & ~own
-    c = np.zeros(plain.n)
-    if others.any():
-        c[others] = softmax(scores[others])
-    a = weight[own].sum()
-    mean = c @ values
-    base_values = rows @ v.T + plain.bv[head]
-    base_weight = np.zeros(plain.n)
-    base_keys = rows @ k.T + plain.bk[head]
-    base_weight[seen] = softmax(plain.scores(head, base_query, base_keys)[seen])
-    change = weight @ values - base_weight @ base_values
-
-    slopes = plain.slopes(head, query, keys)
-    apart = slopes - c @ slopes
-    steep = np.linalg.norm(apart, axis=1)
-    shown = (values - mean) @ o.T
-    away = np.linalg.norm(shown, axis=1)
-    slope = plain.key_slopes(head, query, keys)
-    error = score_errors(plain, head, steep, slope, query_size, size)
-    covariance = (c[:, None] * (values - mean)).T @ apart
+    error = score_errors(plain, head, steep, found.slope, query_size, size)
     linear = np.zeros(plain.width)
     if all_centres:
         remainder = (c * np.expm1(error) * away)[others].sum()
     else:
-        linear = covariance @ step
+        linear = found.covariance @ step
         x = query_size * steep
         rest = np.maximum(error - x, 0.0)
         growth = np.exp(x) * np.expm1(rest)
         bent = (x**2 / 2 * np.exp(x))[others].max(initial=0.0)
         remainder = (c * (bent / 2 + growth) * away)[others].sum()
-        remainder += norm(o @ covariance @ q) * radius[j]
+        remainder += norm(o @ found.covariance @ q) * radius[j]
     slack = (c * np.expm1(error))[others].sum()
     exponent = error[i] + np.log1p(slack)
     logit = np.inf if a == 1 else (-np.inf if a == 0 else np.log(a / (1 - a)))
@@ -152,7 +165,7 @@ def head_radius(plain, head, rows, centre, radius, j, i, all_centres):
         away[others].max(initial=0.0) + a * away[i] + largest,
     )
     bound = min(bound, farthest + (1 - a) * size_linear)
-    return change + (1 - a) * linear, bound
+    return found.change + (1 - a) * linear, bound
 
 
 def row_radius(plain, rows, centre, radius, j, i, all_centres, anywhere):

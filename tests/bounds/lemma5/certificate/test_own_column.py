@@ -17,38 +17,24 @@ from tests.bounds.lemma5.certificate.one_layer import (
     one_tile,
     prepared,
 )
-from tests.bounds.lemma5.certificate.plain_lemma import PlainLayer, norm, softmax
+from tests.bounds.lemma5.certificate.plain_lemma import PlainLayer, around
 
 ABOVE = ("farthest", "steepest")
 
 
 def seen_plainly(plain, rows, centre, j, i, head):
     """The numbers of one row, key i and head, each by its definition."""
-    q, k, v, o = plain.q[head], plain.k[head], plain.v[head], plain.o[head]
-    moved = rows.copy()
-    moved[i] += centre
-    query = q @ rows[j] + plain.bq[head]
-    others = plain.seen[j] & (np.arange(N) != i)
-    before, after = ((x @ k.T + plain.bk[head], x @ v.T) for x in (rows, moved))
-    base, c = np.zeros(N), np.zeros(N)
-    base[plain.seen[j]] = softmax(plain.scores(head, query, before[0])[plain.seen[j]])
-    c[others] = softmax(plain.scores(head, query, before[0])[others])
-    new = np.zeros(N)
-    new[plain.seen[j]] = softmax(plain.scores(head, query, after[0])[plain.seen[j]])
-    mean, slopes = c @ before[1], plain.slopes(head, query, before[0])
-    slope_mean, own_slope = c @ slopes, plain.slopes(head, query, after[0])[i]
+    found = around(plain, head, rows, centre, j, i, False)
     # Of dot products the query is over the scale, not the slope.
-    scale = 1.0 if plain.additive else plain.scale
-    away = np.linalg.norm((before[1] - mean) @ o.T, axis=1)
-    steep = np.linalg.norm(slopes - slope_mean, axis=1)
+    steep = found.steep * (1.0 if plain.additive else plain.scale)
     return {
-        "weight": new[i],
-        "remain": new[others].sum(),
-        "shift": norm(o @ (base @ before[1] - mean)),
-        "jump": norm(o @ (after[1][i] - mean)),
-        "steep": scale * norm(own_slope - slope_mean),
-        "farthest": away[others].max(),
-        "steepest": scale * steep[others].max(),
+        "weight": found.weight,
+        "remain": found.remain,
+        "shift": found.shift,
+        "jump": found.away[i],
+        "steep": steep[i],
+        "farthest": found.away[found.others].max(),
+        "steepest": steep[found.others].max(),
     }
 
 
@@ -75,7 +61,7 @@ def test_distances_are_from_the_mean_of_the_others(score, scale):
     for i, j, head in np.ndindex(N, N, plain.h):
         if i == j:
             continue
-        exact = seen_plainly(plain, rows, centre[i], j, i, head)
+        exact = seen_plainly(plain, rows, centre, j, i, head)
         at = {x: float(numbers[x][head, j, i]) for x in exact}
         top = bool(numbers["is_top"][head, j, i])
         tops += top
