@@ -159,7 +159,12 @@ def second_layers(seed):
     return config, t
 
 
-SLOW = [
+BASES = [
+    keys,
+    queries,
+    values,
+    relu_preactivations,
+    gelu_preactivations,
     sums_in_front_of_a_norm,
     blocks_in_front_of_a_norm,
     rows_in_front_of_a_norm,
@@ -167,8 +172,6 @@ SLOW = [
     additive_scores,
     second_layers,
 ]
-BASES = [keys, queries, values, relu_preactivations, gelu_preactivations]
-ALL = [*BASES, *(pytest.param(x, marks=pytest.mark.slow) for x in SLOW)]
 
 
 def without_base_radii(monkeypatch):
@@ -198,7 +201,7 @@ def compared(draw, seed, **options):
     return exact[asked], certify
 
 
-@pytest.mark.parametrize("draw", ALL)
+@pytest.mark.parametrize("draw", BASES)
 def test_the_rounding_of_the_base_pass_is_held(draw, monkeypatch):
     seen = []
     for seed in range(3):

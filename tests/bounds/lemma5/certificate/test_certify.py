@@ -63,9 +63,7 @@ def assert_close(model, tokens, most, **options):
     assert (found[asked] <= exact[asked] * most).all()
 
 
-@pytest.mark.parametrize(
-    "layer_norm", ["none", pytest.param("pre", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("layer_norm", ["none", "pre"])
 def test_two_layers_are_exact_and_hold_fifty_digit_influences(layer_norm):
     model = build({"num_layers": 2, "layer_norm": layer_norm, "final_norm": True})
     tokens = draw_tokens(5)

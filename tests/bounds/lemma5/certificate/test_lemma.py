@@ -41,14 +41,7 @@ def name(case):
     return " ".join(map(str, case.values()))
 
 
-# Two cases stay fast; the others are the slow suite's.
-SHARED = [
-    case if at < 2 else pytest.param(case, marks=pytest.mark.slow)
-    for at, case in enumerate(CASES)
-]
-
-
-@pytest.mark.parametrize("case", SHARED, ids=name)
+@pytest.mark.parametrize("case", CASES, ids=name)
 def test_the_radii_hold_every_change_within_them(case):
     """The change of true rows, of which the computed ones are only near."""
     layer = draw_layer(case)

@@ -26,8 +26,8 @@ from tests.bounds.lemma5.lipschitz.averaging import averaging_model
 N = 6
 QUICK = {"num_inputs": 2, "restarts": 2, "steps": 10}
 CASES = {
-    "residual": {},
     "causal": {"mask": "future", "layer_norm": "pre", "layer_norm_epsilon": 0.1},
+    "residual": {},
 }
 
 
@@ -45,13 +45,7 @@ def log10_bounds(model):
     return log10_lipschitz(bounds.closed_form_bounds(model, N))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if at == 1 else pytest.param(name, marks=pytest.mark.slow)
-        for at, name in enumerate(CASES)
-    ],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_no_search_passes_a_closed_form(name):
     model, estimate = found(name)
     for form, bound in log10_bounds(model).items():

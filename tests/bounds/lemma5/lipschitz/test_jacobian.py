@@ -52,8 +52,8 @@ def dense_norms(model, rows, query, target):
     ("name", "target"),
     [
         ("two layers", "activation"),
-        pytest.param("ties", "logits", marks=pytest.mark.slow),
-        pytest.param("everything", "activation", marks=pytest.mark.slow),
+        ("ties", "logits"),
+        ("everything", "activation"),
     ],
 )
 def test_the_norms_are_singular_values_of_the_dense_jacobian(name, target):
