@@ -76,13 +76,18 @@ def widest_query(mask):
     return 0 if "past" in mask else len(TOKENS) - 1
 
 
-def scaled_weights(model, **factors) -> Any:
-    """The model with the named kinds of weights multiplied, `query=3.0` for example."""
+def edit_weights(model, depth=None, **edits) -> Any:
+    """The model with arrays replaced by functions of them, by name; of one layer or all."""
 
-    def scale(path, leaf):
+    def edit(path, leaf):
         name = jax.tree_util.keystr(path[-1:]).strip(".")
-        if name not in factors:
-            return leaf
-        return leaf * jnp.asarray(factors[name], leaf.dtype)
+        here = depth is None or f"layers[{depth}]" in jax.tree_util.keystr(path)
+        return edits[name](leaf) if here and name in edits else leaf
 
-    return jax.tree_util.tree_map_with_path(scale, model)
+    return jax.tree_util.tree_map_with_path(edit, model)
+
+
+def scaled_weights(model, depth=None, **factors) -> Any:
+    """The model with the named kinds of weights multiplied, `query=3.0` for example."""
+    times = {k: lambda x, f=f: x * jnp.asarray(f, x.dtype) for k, f in factors.items()}
+    return edit_weights(model, depth, **times)

@@ -15,6 +15,7 @@ from bounds.influence import compute_influence
 from bounds.influence.build import build_request
 from jax_models.constructions import normalised_parity_transformer, parity_transformer
 from tests.architecture import small_model
+from tests.bounds.influence.models import edit_weights
 from tests.long_inputs import long_inputs
 from tests.written import written
 
@@ -83,38 +84,22 @@ def dominated_model(num_layers, where, gap, dtype) -> Any:
         num_layers, dtype, num_heads=1, vocab_size=3, score="dot_product", biases=True
     )
 
-    def protect(number, layer):
-        attention, block = layer.attention, layer.feed_forward
-        query = attention.query.at[:, :, 0].set(0)
-        key = attention.key.at[:, :, 0].set(0)
-        query_bias = attention.query_bias
-        if number == where:
-            query = jnp.zeros_like(query)
-            query_bias = jnp.zeros_like(query_bias).at[:, 0].set(1)
-            key = jnp.zeros_like(key).at[:, 0, 0].set(1).at[:, 0, 1].set(0.25)
-        attention = dataclasses.replace(
-            attention,
-            query=query,
-            query_bias=query_bias,
-            key=key,
-            value=attention.value.at[:, :, 0].set(0),
-            output=attention.output.at[0].set(0),
-            output_bias=attention.output_bias.at[0].set(0),
-        )
-        block = dataclasses.replace(
-            block,
-            w1=block.w1.at[:, 0].set(0),
-            w2=block.w2.at[0].set(0),
-            b2=block.b2.at[0].set(0),
-        )
-        return dataclasses.replace(layer, attention=attention, feed_forward=block)
-
-    layers = tuple(protect(k, layer) for k, layer in enumerate(model.layers))
+    no_column, no_row = lambda x: x.at[..., 0].set(0), lambda x: x.at[0].set(0)
+    unread = dict.fromkeys(("query", "key", "value", "w1"), no_column)
+    model = edit_weights(model, **unread)
+    outputs = ("output", "output_bias", "w2", "b2")
+    model = edit_weights(model, **dict.fromkeys(outputs, no_row))
+    model = edit_weights(
+        model,
+        where,
+        query=jnp.zeros_like,
+        query_bias=lambda x: jnp.zeros_like(x).at[:, 0].set(1),
+        key=lambda x: jnp.zeros_like(x).at[:, 0, 0].set(1).at[:, 0, 1].set(0.25),
+    )
     table = np.random.default_rng(5).normal(size=(N, 4)) * [0, 1, 1, 1]
     scores = jnp.asarray([0, 0.5, gap + 2], dtype)
     return dataclasses.replace(
         model,
-        layers=layers,
         embedding=model.embedding.at[:, 0].set(scores),
         position=jm.PositionTable(jnp.asarray(table, dtype)),
     )

@@ -1,6 +1,5 @@
 """Ambiguous ties: an error, a warning, or ignored, wherever they are met."""
 
-import dataclasses
 import warnings
 
 import jax.numpy as jnp
@@ -11,7 +10,12 @@ import jax_models as jm
 from benchmarks import reference
 from bounds.influence import METHODS, compute_influence
 from jax_models.run.evaluate import AmbiguousTieWarning
-from tests.bounds.influence.models import TOKENS, build, scaled_weights
+from tests.bounds.influence.models import (
+    TOKENS,
+    build,
+    edit_weights,
+    scaled_weights,
+)
 from tests.written import written
 
 EXACT = list(METHODS)
@@ -29,26 +33,17 @@ def tied_model(*scores, num_layers=1):
         }
     )
 
-    def fixed(layer):
-        attention = layer.attention
-        attention = dataclasses.replace(
-            attention,
-            query=jnp.zeros_like(attention.query),
-            query_bias=jnp.zeros_like(attention.query_bias).at[:, 0].set(1),
-            key=jnp.zeros_like(attention.key).at[:, 0, 0].set(1),
-            key_bias=jnp.zeros_like(attention.key_bias),
-            output=attention.output.at[0].set(0),
-            output_bias=attention.output_bias.at[0].set(0),
-        )
-        block = layer.feed_forward
-        block = dataclasses.replace(
-            block, w2=block.w2.at[0].set(0), b2=block.b2.at[0].set(0)
-        )
-        return dataclasses.replace(layer, attention=attention, feed_forward=block)
-
-    embedding = model.embedding.at[:, 0].set(jnp.asarray(scores))
-    layers = tuple(map(fixed, model.layers))
-    return dataclasses.replace(model, embedding=embedding, layers=layers)
+    nothing, no_row = jnp.zeros_like, lambda x: x.at[0].set(0)
+    outputs = ("output", "output_bias", "w2", "b2")
+    return edit_weights(
+        model,
+        query=nothing,
+        query_bias=lambda x: nothing(x).at[:, 0].set(1),
+        key=lambda x: nothing(x).at[:, 0, 0].set(1),
+        key_bias=nothing,
+        embedding=lambda x: x.at[:, 0].set(jnp.asarray(scores)),
+        **dict.fromkeys(outputs, no_row),
+    )
 
 
 @pytest.mark.parametrize("method", EXACT)

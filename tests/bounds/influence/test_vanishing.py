@@ -13,6 +13,7 @@ import jax_models as jm
 from bounds.influence import vanishing
 from jax_models.model.rows import RmsNorm
 from tests.bounds.influence.expect import refused
+from tests.bounds.influence.models import edit_weights
 from tests.jax_models.format.pretrained.test_published_parity import published, strings
 
 TOKENS, CLEAN = [0, 1, 2, 0], [0, 2, 2, 0]
@@ -31,25 +32,20 @@ def build(constant=EXACT, layers=1, norm="pre", epsilon=0.0, **shape):
     return with_epsilon(model, epsilon)
 
 
+def with_layers(model, change):
+    """The model with fields of its layers that `change` makes of each."""
+    layers = (dataclasses.replace(x, **change(x)) for x in model.layers)
+    return dataclasses.replace(model, layers=tuple(layers))
+
+
 def with_epsilon(model, epsilon):
-    layers = []
-    for layer in model.layers:
-        norms = {
-            name: dataclasses.replace(getattr(layer, name), epsilon=epsilon)
-            for name in ("norm1", "norm2")
-        }
-        layers.append(dataclasses.replace(layer, **norms))
-    return dataclasses.replace(model, layers=tuple(layers))
+    of = lambda norm: dataclasses.replace(norm, epsilon=epsilon)
+    return with_layers(model, lambda x: {"norm1": of(x.norm1), "norm2": of(x.norm2)})
 
 
-def silenced(model, **fields):
-    """The model with heads that write nothing, and other fields of its layers."""
-    layers = []
-    for layer in model.layers:
-        output = jnp.zeros_like(layer.attention.output)
-        silent = dataclasses.replace(layer.attention, output=output, output_bias=None)
-        layers.append(dataclasses.replace(layer, attention=silent, **fields))
-    return dataclasses.replace(model, layers=tuple(layers))
+def silenced(model):
+    """The model with heads that write nothing."""
+    return edit_weights(model, output=jnp.zeros_like, output_bias=jnp.zeros_like)
 
 
 def deviation(constant):
@@ -99,8 +95,8 @@ def test_the_two_constants_are_of_both_kinds():
 def test_a_norm_of_another_kind_and_place_names_itself():
     """RMS norms behind the sums, of a row 0 + 0: an embedding, and no heads."""
     norm = RmsNorm(jnp.ones(6), 0.0)
-    model = silenced(build(norm="post", layers=2), norm1=norm, norm2=norm)
-    model = dataclasses.replace(model, embedding=model.embedding.at[1].set(0))
+    model = silenced(build(constant=0, norm="post", layers=2))
+    model = with_layers(model, lambda _: {"norm1": norm, "norm2": norm})
     with refused(r"position 1 vanishes before norm1 of layer"):
         bounds.scan(model, TOKENS)
 

@@ -1,6 +1,5 @@
 """Replaced rows by sums over keys, beside changes of keys that are merged in tiles."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ import jax_models as jm
 from bounds.influence.propagation import own_rows
 from bounds.influence.propagation.first_layer import prepare_first, replace_tokens
 from tests.architecture import small_model
+from tests.bounds.influence.models import scaled_weights
 
 N = 12
 SIZES = {"num_heads": 2, "d_model": 8, "d_ff": 8, "vocab_size": 3}
@@ -31,13 +31,7 @@ SETTINGS: dict[str, Any] = {
 def draw(factor, **options):
     """A random model, the queries of its layer times a factor."""
     model = small_model(3, **{**SIZES, "dtype": "float64", **options})
-    (layer,) = model.layers
-    own: Any = layer.attention
-    own = dataclasses.replace(
-        own, query=factor * own.query, query_bias=factor * own.query_bias
-    )
-    layer = dataclasses.replace(layer, attention=own)
-    return dataclasses.replace(model, layers=(layer,))
+    return scaled_weights(model, query=factor, query_bias=factor)
 
 
 def compare(model):

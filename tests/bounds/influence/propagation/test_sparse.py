@@ -21,7 +21,7 @@ from bounds.influence.result import Ties
 from jax_models.constructions import PRESETS
 from jax_models.model.attending import compute_scores
 from jax_models.weighting.hard import HardWeighting
-from tests.bounds.influence.models import FACTORS, allowed, build
+from tests.bounds.influence.models import FACTORS, allowed, build, edit_weights
 from tests.bounds.influence.test_laws import assert_agree
 from tests.covering import cover
 
@@ -261,15 +261,13 @@ def scored(resolution) -> Any:
     """A layer of one head where all rows score the keys by the rows' first coordinate."""
     case = {"weighting": "average_hard", "num_layers": 1, "num_heads": 1}
     case |= {"score": "dot_product", "tie_resolution": resolution}
-    layer: Any = jax.tree.map(jnp.zeros_like, build(case)).layers[0]
-    attention = layer.attention
-    attention = dataclasses.replace(
-        attention,
-        query_bias=attention.query_bias.at[0, 0].set(1),
-        key=attention.key.at[0, 0, 0].set(1),
-        value=attention.value.at[0, 0, 1].set(1),
+    model = edit_weights(
+        jax.tree.map(jnp.zeros_like, build(case)),
+        query_bias=lambda x: x.at[0, 0].set(1),
+        key=lambda x: x.at[0, 0, 0].set(1),
+        value=lambda x: x.at[0, 0, 1].set(1),
     )
-    return dataclasses.replace(layer, attention=attention)
+    return model.layers[0]
 
 
 @pytest.mark.parametrize(
