@@ -24,13 +24,20 @@ def every_pass(read, model, tokens):
     return found
 
 
-def exact_influences(passes, watched):
-    """Norms of the changes [n, V] of what is watched of every pass."""
-    base, n = watched(passes[None]), len(passes[None])
-    table = np.full(
-        (n, 1 + max(symbol for _, symbol in passes.keys() - {None})), np.nan
-    )
-    for at in passes.keys() - {None}:
-        moved = watched(passes[at]) - base
-        table[at] = float(MP.sqrt(sum(x * x for x in moved)))
+def exact_influences(passes, size):
+    """Table [n, V, ...] of `size(before, after)` of all passes; NaN without one."""
+    found = {at: size(passes[None], passes[at]) for at in passes.keys() - {None}}
+    shape = len(passes[None]), 1 + max(symbol for _, symbol in found)
+    table = np.full((*shape, *np.shape(next(iter(found.values())))), np.nan)
+    for at, sizes in found.items():
+        table[at] = np.asarray(sizes, float)
     return table
+
+
+def distance(before, after):
+    """Euclidean norm of a difference."""
+    return MP.norm([b - a for a, b in zip(before, after, strict=True)])
+
+
+def in_digits(row):
+    return np.array([MP.mpf(float(x)) for x in row])

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import bounds
 import jax_models as jm
 from bounds.influence import METHODS, LogProbabilitySum, SharedBase, compute_influence
 from bounds.influence.answer import answer
@@ -187,36 +188,6 @@ def test_the_cheapest_able_method_is_chosen_and_the_reason_given():
     assert choose(MODEL, "exhaustive", positions=[0])[1] == "asked for"
 
 
-@pytest.mark.parametrize(
-    ("question", "message"),
-    [
-        ({"query": N}, r"query = 12 .* n = 12; expected -12 to 11"),
-        ({"query": -N - 1}, r"query = -13"),
-        ({"symbols": [0, 3]}, r"symbols\[1\] = 3; .* 0 to 2"),
-        ({"symbols": [-1]}, r"symbols\[0\] = -1"),
-        ({"positions": [N]}, r"positions\[0\] = 12; .* 0 to 11"),
-        ({"positions": [-1]}, r"positions\[0\] = -1"),
-        ({"positions": [0.5]}, r"positions\[0\] = 0.5; expected an integer"),
-        ({"positions": "ab"}, "positions = 'ab'; expected a sequence"),
-        ({"query": 0.5}, "query = 0.5; expected an integer"),
-        ({"method": "lumpedd"}, "method = 'lumpedd'; .*auto.*incremental.*exhaustive"),
-        ({"target": "row"}, "target = 'row'.*activation.*logits"),
-        ({"keep": "all"}, "keep = 'all'.*pairs.*position_max"),
-        ({"ties": "maybe"}, "ties = 'maybe'.*error.*warn.*ignore"),
-        ({"dtype": "float32"}, "dtype = float32 .* float64"),
-    ],
-    ids=str,
-)
-def test_a_question_that_does_not_fit_is_refused(question, message):
-    with refused(message):
-        compute_influence(MODEL, TOKENS, **question)
-
-
-def test_float64_needs_x64():
-    with jax.enable_x64(False), refused("enable"):
-        compute_influence(MODEL, TOKENS)
-
-
 def test_a_row_that_vanishes_before_the_final_norm_is_refused():
     # A final norm with epsilon 0 divides a constant row by its deviation, 0.
     constant = jax.tree.map(jnp.zeros_like, MODEL)
@@ -233,3 +204,39 @@ def test_a_function_whose_value_is_not_finite_is_refused():
     tokens = np.ones(5, int)
     with refused("position 3, symbol 0"):
         compute_influence(on_host(broken, 2, check=False), tokens)
+
+
+# Many inputs.
+
+INPUTS = ([0, 1, 1, 0], [1, 1, 0, 1])
+SHORT = build({"num_layers": 1, "vocab_size": 2})
+
+
+@pytest.mark.parametrize(
+    ("call", "tokens"),
+    [
+        (bounds.compute_influence, jnp.array(INPUTS)),
+        (bounds.compute_influence, list(INPUTS)),
+        (bounds.scan, np.array(INPUTS)),
+        (bounds.scan, (INPUTS[0], np.array([1, 0]))),
+    ],
+    ids=["JAX's", "lists", "array", "of different lengths"],
+)
+def test_each_answer_is_that_of_the_input_alone(call, tokens):
+    found = call(SHORT, tokens=tokens, positions=[0])
+    assert isinstance(found, list)
+    assert len(found) == len(tokens)
+    for one, own in zip(found, tokens, strict=True):
+        alone = call(SHORT, own, positions=[0])
+        np.testing.assert_array_equal(one.lower, alone.lower)
+        np.testing.assert_array_equal(one.upper, alone.upper)
+
+
+def test_a_checkpoint_is_of_one_input(tmp_path):
+    with refused("checkpoint keeps the state of one input"):
+        bounds.compute_influence(
+            SHORT,
+            INPUTS,
+            method="screened",
+            run=bounds.Run(checkpoint=tmp_path / "kept.npz"),
+        )

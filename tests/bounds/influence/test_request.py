@@ -71,6 +71,10 @@ def test_every_method_computes_or_screens_and_has_one_name():
     for name in (*METHODS, *SCREENS):
         if {**METHODS, **SCREENS}[name].refuse(request) is None:
             assert choose_method(name, request).way.name == name
+    for one in ("Exhaustive", "Partial", "Incremental", "Screened"):
+        value = getattr(bounds, one)()
+        assert {**METHODS, **SCREENS}[value.name] == value
+        assert choose_method(value, request).reason == "asked for"
 
 
 def test_a_measurement_is_planned_once(monkeypatch):

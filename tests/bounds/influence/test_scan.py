@@ -238,47 +238,6 @@ def test_a_planted_error_is_far_outside(plant):
     assert outside(found, exact) > 1000
 
 
-BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "row": ({"rows": 6}, r"^rows = 6; expected an integer from -6 to 5"),
-    "rows twice": ({"rows": [1, -5]}, "2 rows, 1 of them different"),
-    "no rows": ({"rows": []}, "0 rows"),
-    "row word": ({"rows": "every"}, "rows = 'every'"),
-    "positions twice": ({"positions": [1, 1]}, "positions lists one twice"),
-    "symbols twice": ({"symbols": [1, 1]}, "symbols lists one twice"),
-    "reduce": ({"reduce": "sum"}, "reduce = 'sum'"),
-    "target symbols": ({"target_symbols": [0]}, 'use "logits"'),
-    "target symbol": ({"target": "logits", "target_symbols": [3]}, "target_symbols"),
-    "rows of many": (
-        {"target": LogProbabilitySum((1,)), "rows": [1]},
-        "leave rows out",
-    ),
-    "lists": (
-        {"symbols": [[0, 1], [1, 2]], "positions": [2, 3], "reduce": Frobenius()},
-        "the same at all positions",
-    ),
-    "square": ({"rows": [1], "reduce": Frobenius(symmetrize="map")}, "1 rows and 6"),
-    "row of symbols twice": (
-        {"symbols": [[0, 0], [1, 2]], "positions": [2, 3]},
-        "lists one twice; give each",
-    ),
-    "symbols that stand there": (
-        {"symbols": [INPUT[2]], "positions": [2]},
-        "nothing can be substituted: at every position",
-    ),
-    "no positions": ({"positions": []}, "name other symbols or positions"),
-    "diagonal": ({"diagonal": "no"}, "diagonal = 'no'; expected True or False"),
-    "method": ({"method": "lumped"}, "method = 'lumped'"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_what_does_not_fit_is_one_line(name):
-    options, message = BAD[name]
-    model, _, _ = passes("two layers")
-    with refused(message):
-        scan(model, INPUT, **options)
-
-
 def test_a_table_beyond_memory_is_refused_with_its_bytes(monkeypatch):
     monkeypatch.setattr("jax_models.run.device_memory.SMALL", 0)
     monkeypatch.setattr("jax_models.run.device_memory.host_bytes", lambda: 100)

@@ -5,7 +5,6 @@ import pytest
 
 import bounds
 from bounds.influence.substitution import list_substitutions
-from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import build
 
 V = 5
@@ -80,36 +79,6 @@ def test_special_symbols_are_replaced_and_put_in_where_they_are_listed(symbols):
 def test_padding_alone_substitutes_nothing():
     assert pairs(np.full((6, 2), -1)) == []
     assert pairs(np.zeros((0, 2), int), []) == []
-
-
-@pytest.mark.parametrize(
-    ("symbols", "positions", "message"),
-    [
-        (
-            ROWS[:3],
-            None,
-            r"shape \(3, 3\); expected integers \[P, K\].* P = 6 positions",
-        ),
-        (ROWS, [0, 1], r"shape \(6, 3\).* P = 2 positions"),
-        (ROWS.astype(float), None, "symbols is float64"),
-        (ROWS > 0, None, "symbols is bool"),
-        ([[0], [1, 2]], [0, 1], r"symbols = \[\[0\], \[1, 2\]\]; .* fill .* with -1"),
-        ([[], []], [0, 1, 2], r"a row for each of the P = 3 positions"),
-        ([0, [1]], [0, 1], r"fill up shorter ones with -1"),
-        (
-            [[0, 5], [1, 2]],
-            [0, 1],
-            r"symbols\[0\]\[1\] = 5; expected .* from 0 to 4, or",
-        ),
-        ([[0, 1], [-2, 2]], [0, 1], r"symbols\[1\]\[0\] = -2"),
-        ([[0], [1]], [0, 6], r"positions\[1\] = 6"),
-        ([[[0]]], [0], r"symbols\[0\] = \[\[0\]\]; expected an integer"),
-        ([0, -1], None, r"symbols\[1\] = -1"),
-    ],
-)
-def test_what_lists_no_substitutes_is_refused_in_a_line(symbols, positions, message):
-    with refused(message):
-        pairs(symbols, positions)
 
 
 @pytest.mark.parametrize("symbols", [[], [[], [], []], np.zeros((3, 0))])

@@ -9,13 +9,9 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds import Incremental
-from bounds.influence import METHODS
-from bounds.influence.build import build_request
-from bounds.influence.rounding import choose_rounding
 from bounds.rounding import ranked, rounded_block
 from bounds.rounding.precision import PRECISIONS
 from bounds.rounding.rounded_block import round_products
-from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build, scaled_weights
 
 ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -150,35 +146,6 @@ def test_influences_are_estimated_and_never_exact():
     for kind in ("exact", "certified", "enclosure"):
         with pytest.raises(AssertionError):
             dataclasses.replace(found, kind=kind)
-
-
-def test_estimates_have_no_radii():
-    request = build_request(build(ONE), TOKENS, precision="bfloat16")
-    assert choose_rounding(request, METHODS["incremental"], "auto") == "none"
-    with refused("rounding = 'all', but products of bfloat16 are estimates"):
-        bounds.compute_influence(
-            build(ONE), TOKENS, method=Incremental("bfloat16"), rounding="all"
-        )
-
-
-def row_sum(tokens):
-    return np.asarray([float(tokens.sum())])
-
-
-@pytest.mark.parametrize(
-    ("model", "precision", "message"),
-    [
-        (ONE, "int8", "precision.*'int8'.*bfloat16"),
-        ({**ONE, "weighting": "average_hard"}, "float16", "attention, whose winners"),
-        ({**ONE, "num_layers": 0}, "float16", "and they are not: it has no layers"),
-        (None, "bfloat16", "inside a Transformer, and a function has none"),
-    ],
-)
-def test_what_it_cannot_do_is_refused_in_a_line(model, precision, message):
-    given = bounds.Callable(row_sum, batched=False, vocab_size=3, host=True)
-    given = given if model is None else build(model)
-    with refused(message):
-        bounds.compute_influence(given, TOKENS, method=Incremental(precision))
 
 
 def test_nothing_substituted_has_no_error():

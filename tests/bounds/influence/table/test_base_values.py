@@ -11,7 +11,6 @@ import bounds
 import jax_models as jm
 from bounds.influence import LogProbability, Pooled
 from jax_models.model.readout import Pooling
-from tests.bounds.influence.expect import refused
 from tests.bounds.influence.models import TOKENS, build
 from tests.bounds.influence.test_scan import INPUT, N, V, log_softmax, passes
 
@@ -108,18 +107,3 @@ def test_the_base_stands_in_the_files(tmp_path):
         assert line["row"] == line["position"]
     with np.load(tmp_path / "scan.npz") as arrays:
         np.testing.assert_array_equal(arrays["base"], found.base)
-
-
-@pytest.mark.parametrize(
-    ("more", "complaint"),
-    [
-        ({"diagonal": False}, "diagonal = False leaves these out"),
-        ({"reduce": bounds.Frobenius(), "target": "logits"}, "Frobenius leaves these"),
-        ({"target": Pooled()}, "rows of its own"),
-        ({"rows": "mine"}, "rows = 'mine'; expected one of all, own"),
-    ],
-)
-def test_what_own_rows_are_not_defined_for_is_refused(more, complaint):
-    model = dataclasses.replace(passes("two layers")[0], pooling=Pooling("mean"))
-    with refused(complaint):
-        bounds.scan(model, INPUT, **{"rows": "own", **more})

@@ -1,7 +1,6 @@
 """Maps of categorical Jacobians: their flags, their symbols, small numbers."""
 
 import functools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,23 +11,6 @@ from tests.bounds.influence.expect import refused
 from tests.bounds.influence.test_scan import INPUT, passes
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
-
-
-def test_flags_of_a_map_are_booleans():
-    with refused("center = 'tensor'; expected True or False"):
-        Frobenius("tensor")  # pyright: ignore[reportArgumentType]
-
-
-def test_a_tensor_pairs_substitutes_with_the_targets_symbols():
-    model, _, _ = passes("two layers")
-    ask: Any = functools.partial(
-        scan, model, INPUT, rows="all", reduce=Frobenius(symmetrize="tensor")
-    )
-    for chosen in ([0, 1], [0, 1, 2]):
-        with refused("symbols that come in to be the target"):
-            ask(target="logits", target_symbols=chosen, symbols=[0, 2])
-    with refused("the target is of no symbols"):
-        ask(target="activation")
 
 
 def test_the_norm_of_small_changes_does_not_underflow():

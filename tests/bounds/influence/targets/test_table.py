@@ -5,6 +5,7 @@ import itertools
 import re
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from bounds.influence.propagation import change_block
 from bounds.influence.targets.table import parse_target
 from jax_models.constructions import build_preset
 from jax_models.model.pytree import pytree
-from tests.bounds.influence.expect import encloses, refused
+from tests.bounds.influence.expect import encloses, meet, refused
 from tests.bounds.influence.many_digits import every_pass, exact_influences
 from tests.bounds.influence.models import TOKENS, build
 
@@ -72,7 +73,10 @@ METHODS = ("exhaustive", "incremental", "partial", "lumped")
 @pytest.fixture(scope="module")
 def along():
     rows = every_pass(reference.forward, MODEL, INPUT)
-    return exact_influences(rows, lambda x: np.asarray([x[-1] @ DIRECTIONS[0]]))
+    watched = lambda x: x[-1] @ DIRECTIONS[0]
+    return exact_influences(
+        rows, lambda *ends: abs(watched(ends[1]) - watched(ends[0]))
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,3 +204,32 @@ def test_it_is_kept_in_a_file_of_version_2(model, tmp_path):
     assert jm.load(tmp_path / "model.safetensors").head_row == model.head_row
     with refused(r"head_row = 'middle'; expected one of"):
         jm.apply(dataclasses.replace(model, head_row="middle"), FOUR)
+
+
+# One's own function.
+
+
+def watch(target, model):
+    return bounds.compute_influence(model, INPUT, target=target)
+
+
+def test_ones_own_function_has_radii_of_moved_weights_or_what_is_stated():
+    model = build({"head": "masked_lm"})
+    named = watch("log_probabilities", model)
+    plain = lambda logits: np.asarray(jax.nn.log_softmax(logits))
+    for apply in (plain, jax.jit(jax.nn.log_softmax)):
+        moved, stated = (
+            watch(TargetFunction(apply, radius=radius), model)
+            for radius in (None, 1e-13)
+        )
+        for found in (moved, stated):
+            assert found.exact
+            assert found.method == "exhaustive"
+            assert meet(found, named)
+        assert (moved.rounding, stated.rounding) == ("all", "stated")
+
+
+def test_symbols_that_the_model_does_not_replace_stay():
+    model = dataclasses.replace(build({}), substitutable=(0, 1))
+    found = watch(TargetFunction(jax.jit(lambda logits: logits)), model)
+    assert np.isnan(found.upper[:, 2]).all()

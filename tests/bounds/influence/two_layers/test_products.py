@@ -23,6 +23,7 @@ from bounds.influence.two_layers.block import product_block
 from bounds.numbers.rounding import unit_roundoff
 from tests.architecture import with_architecture
 from tests.bounds.influence.expect import meet
+from tests.bounds.influence.models import edit_weights, scaled_weights
 
 pytestmark = pytest.mark.usefixtures("forced")
 
@@ -48,13 +49,9 @@ def draw(factors=(1.0, 1.0), **options):
     sizes = {"num_heads": 2, "d_model": 8, "d_ff": 16, "vocab_size": 3}
     given = {**sizes, "num_layers": 2, "dtype": "float64", **options}
     model = jm.random_transformer(jax.random.key(3), **with_architecture(**given))
-    layers = []
-    for layer, factor in zip(model.layers, factors, strict=True):
-        own: Any = layer.attention
-        query, bias = own.query * factor, own.query_bias * factor
-        own = dataclasses.replace(own, query=query, query_bias=bias)
-        layers.append(dataclasses.replace(layer, attention=own))
-    return dataclasses.replace(model, layers=tuple(layers))
+    for depth, factor in enumerate(factors):
+        model = scaled_weights(model, depth, query=factor, query_bias=factor)
+    return model
 
 
 def pose(model, **question):
@@ -173,14 +170,8 @@ def test_other_models_keep_vectors(options):
 
 
 def test_neurons_that_nothing_moves_are_no_flips(plant):
-    model = draw()
-    below = model.layers[0]
-    block_ = below.feed_forward
-    padded = dataclasses.replace(
-        block_, w1=block_.w1.at[:4].set(0), b1=block_.b1.at[:4].set(0)
-    )
-    below = dataclasses.replace(below, feed_forward=padded)
-    request = pose(dataclasses.replace(model, layers=(below, model.layers[1])))
+    unread = lambda x: x.at[:4].set(0)
+    request = pose(edit_weights(draw(), 0, w1=unread, b1=unread))
     plant(flips, "MOST_FLIPS", 3 * ROWS)
     assert not off(request)[1].all()
 
@@ -253,6 +244,7 @@ QUESTIONS: dict[str, Any] = {
     "one substitute": {"symbols": [1]},
     "the query left out": {"include_query": False},
     "an earlier query": {"query": 9},
+    "a mesh of devices": {"run": bounds.Run(mesh=bounds.device_mesh(2))},
 }
 
 
@@ -260,7 +252,8 @@ QUESTIONS: dict[str, Any] = {
 def test_every_question_is_that_of_enumeration(name):
     model, tokens, question = draw(num_classes=2), pose(draw()).tokens, QUESTIONS[name]
     found = carry(model, tokens, **question)
-    enclose_alike(found, enumerate_all(model, tokens, **question))
+    asked = {k: x for k, x in question.items() if k != "run"}
+    enclose_alike(found, enumerate_all(model, tokens, **asked))
 
 
 def test_the_largest_values_have_the_radii_of_enumeration():
@@ -272,12 +265,6 @@ def test_the_largest_values_have_the_radii_of_enumeration():
     assert found.symbol == expected.symbol
     assert found.max_lower <= expected.max_upper
     assert expected.max_lower <= found.max_upper
-
-
-def test_a_mesh_of_devices_computes_alike():
-    model, tokens = draw(), pose(draw()).tokens
-    run = bounds.Run(mesh=bounds.device_mesh(2))
-    enclose_alike(carry(model, tokens, run=run), enumerated())
 
 
 def test_float32_proposes_by_products_and_resumes(tmp_path, monkeypatch):
@@ -365,22 +352,26 @@ def keep_dominating(first, key_change):
     return jnp.zeros(first.store.length, bool)
 
 
+def one_score(query_bias):
+    return jnp.zeros_like(query_bias).at[:, 0].set(1)
+
+
 def dominate():
     """A request in which one column keeps nearly all weight of every row."""
     model = draw()
-    below, attention = model.layers[0], model.layers[0].attention
-    scores = jnp.asarray([0.0, 27.0, 7.0]) * np.sqrt(attention.key_width)
-    attention = dataclasses.replace(
-        attention,
-        query=0 * attention.query,
-        query_bias=jnp.zeros_like(attention.query_bias).at[:, 0].set(1),
-        key=jnp.zeros_like(attention.key).at[:, 0, :3].set(scores),
-        value=attention.value.at[:, :, :2].set(0),
+    scores = jnp.asarray([0.0, 27.0, 7.0]) * np.sqrt(
+        model.layers[0].attention.key_width
     )
-    below = dataclasses.replace(below, attention=attention)
+    model = edit_weights(
+        model,
+        depth=0,
+        query=jnp.zeros_like,
+        query_bias=one_score,
+        key=lambda x: jnp.zeros_like(x).at[:, 0, :3].set(scores),
+        value=lambda x: x.at[:, :, :2].set(0),
+    )
     one_hot = jnp.eye(3, model.width)
-    layers = (below, model.layers[1])
-    model = dataclasses.replace(model, embedding=one_hot, position=None, layers=layers)
+    model = dataclasses.replace(model, embedding=one_hot, position=None)
     tokens = (np.arange(N) == 5).astype(int)
     return build_request(model, tokens, include_query=True)
 
@@ -391,34 +382,23 @@ def raise_sinks(last=1.0, **options):
     Values do not change, so that little of the products of shares and values is left.
     Under a window of 3 the last row reads a row that sees one sink, and no sink.
     """
-    model = draw(**options)
-    attention = model.layers[0].attention
-    scores = jnp.asarray([0.0, 20.0, 22.0]) * np.sqrt(attention.key_width)
-    attention = dataclasses.replace(
-        attention,
-        query=0 * attention.query,
-        query_bias=jnp.zeros_like(attention.query_bias).at[:, 0].set(1),
-        key=jnp.zeros_like(attention.key).at[:, 0, 0].set(1),
+    model, unread = draw(**options), lambda x: x.at[..., 0].set(0)
+    scores = jnp.asarray([0.0, 20.0, 22.0]) * np.sqrt(
+        model.layers[0].attention.key_width
     )
-    unread: list[Any] = [
-        dataclasses.replace(
-            x, **{name: getattr(x, name).at[..., 0].set(0) for name in names}
-        )
-        for x, names in (
-            (attention, ["value"]),
-            (model.layers[0].feed_forward, ["w1"]),
-            (model.layers[1].attention, ["query", "key", "value"]),
-        )
-    ]
-    below = dataclasses.replace(
-        model.layers[0], attention=unread[0], feed_forward=unread[1]
+    model = edit_weights(
+        model,
+        depth=0,
+        query=jnp.zeros_like,
+        query_bias=one_score,
+        key=lambda x: jnp.zeros_like(x).at[:, 0, 0].set(1),
+        value=unread,
+        w1=unread,
     )
-    watched = dataclasses.replace(unread[2], value=last * unread[2].value)
-    layers = (below, dataclasses.replace(model.layers[1], attention=watched))
+    watched = {"query": unread, "key": unread, "value": lambda x: last * unread(x)}
+    model = edit_weights(model, depth=1, **watched)
     embedding = model.embedding.at[2].set(model.embedding[1]).at[:, 0].set(scores)
-    model = dataclasses.replace(
-        model, embedding=embedding, position=None, layers=layers
-    )
+    model = dataclasses.replace(model, embedding=embedding, position=None)
     tokens = np.isin(np.arange(N), [0, 2, 4, 6, 8, 10, 12, 16]).astype(int)
     given = {"positions": np.flatnonzero(tokens), "symbols": [2]}
     return build_request(model, tokens, include_query=True, **given)
@@ -426,25 +406,20 @@ def raise_sinks(last=1.0, **options):
 
 def stand_at_kinks():
     """A request in which two neurons stand at 0 exactly until the symbol 2 comes."""
-    model = draw(position=None)
-    below, first = model.layers[0], jnp.eye(model.width)[0]
-    attention, block_ = below.attention, below.feed_forward
-    attention = dataclasses.replace(
-        attention,
-        value=attention.value.at[0, 0].set(first),
-        value_bias=attention.value_bias.at[0, 0].set(0),
-        output=attention.output.at[0].set(first),
-        output_bias=attention.output_bias.at[0].set(0),
+    model, still = draw(position=None), lambda x: x.at[0].set(0)
+    first = jnp.eye(model.width)[0]
+    model = edit_weights(
+        model,
+        depth=0,
+        value=lambda x: x.at[0, 0].set(first),
+        value_bias=lambda x: x.at[0, 0].set(0),
+        output=lambda x: x.at[0].set(first),
+        output_bias=still,
+        w1=lambda x: x.at[0].set(first).at[1].set(-first),
+        b1=lambda x: x.at[:2].set(0),
     )
-    block_ = dataclasses.replace(
-        block_,
-        w1=block_.w1.at[0].set(first).at[1].set(-first),
-        b1=block_.b1.at[:2].set(0),
-    )
-    below = dataclasses.replace(below, attention=attention, feed_forward=block_)
     embedding = model.embedding.at[:, 0].set(jnp.asarray([0.0, 0.0, 1.0]))
-    layers = (below, model.layers[1])
-    model = dataclasses.replace(model, embedding=embedding, layers=layers)
+    model = dataclasses.replace(model, embedding=embedding)
     return build_request(model, np.arange(N) % 2, include_query=True)
 
 
@@ -473,32 +448,29 @@ def arrive_from_nothing():
     stands once and is replaced.
     """
     model = draw(mask="future", position=None, dtype="float32")
-    below, last = (layer.attention for layer in model.layers)
     one = jnp.eye(model.width, dtype="float32")[0]
-    below = dataclasses.replace(
-        below,
-        query=below.query.at[..., 0].set(0),
-        key=below.key.at[..., 0].set(0),
-        value=below.value.at[..., 0].set(0).at[0, 0].set(one),
-        output=below.output.at[:, 0].set(0).at[0].set(one),
+    size = model.layers[1].attention.key_width ** 0.5
+    unread = lambda x: x.at[..., 0].set(0)
+    model = edit_weights(
+        model,
+        depth=0,
+        query=unread,
+        key=unread,
+        value=lambda x: unread(x).at[0, 0].set(one),
+        output=lambda x: x.at[:, 0].set(0).at[0].set(one),
+        w1=unread,
+        w2=lambda x: x.at[0].set(0),
     )
-    last = dataclasses.replace(
-        last,
-        query=last.query.at[..., 0].set(0).at[:, 0].set(0),
-        query_bias=last.query_bias.at[:, 0].set(1),
-        key=last.key.at[..., 0].set(0).at[:, 0].set(one * last.key_width**0.5),
-        value=last.value.at[..., 0].set(0),
-    )
-    block_ = model.layers[0].feed_forward
-    block_ = dataclasses.replace(
-        block_, w1=block_.w1.at[:, 0].set(0), w2=block_.w2.at[0].set(0)
-    )
-    layers = (
-        dataclasses.replace(model.layers[0], attention=below, feed_forward=block_),
-        dataclasses.replace(model.layers[1], attention=last),
+    model = edit_weights(
+        model,
+        depth=1,
+        query=lambda x: unread(x).at[:, 0].set(0),
+        query_bias=lambda x: x.at[:, 0].set(1),
+        key=lambda x: unread(x).at[:, 0].set(one * size),
+        value=unread,
     )
     embedding = model.embedding.at[:, 0].set(jnp.asarray([0, 0, -3000], "float32"))
-    model = dataclasses.replace(model, embedding=embedding, layers=layers)
+    model = dataclasses.replace(model, embedding=embedding)
     tokens = np.where(np.arange(N) == 5, 2, np.arange(N) % 2)
     return build_request(model, tokens, positions=[5], include_query=True)
 

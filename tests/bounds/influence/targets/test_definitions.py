@@ -1,0 +1,212 @@
+"""Influences on every target are those of its definition, by every method."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bounds
+import jax_models as jm
+from benchmarks import reference
+from bounds.influence import LogitDifference, find
+from tests.bounds.influence.expect import encloses, refused
+from tests.bounds.influence.many_digits import DIGITS, exact_influences
+from tests.bounds.influence.models import build
+from tests.bounds.influence.targets.definitions import (
+    COMPARED,
+    DEFINED,
+    INPUT,
+    SUM,
+    UNIT,
+    assert_encloses,
+    model_of,
+    of_pooled,
+    of_values,
+    passes,
+    summed,
+)
+from tests.written import written
+
+# Every target, and every method on every model; of joint targets each model once more.
+CASES = [
+    ("odds of all", "one layer", "exhaustive"),
+    ("loss", "one layer", "incremental"),
+    ("difference", "one layer", "partial"),
+    ("loss", "two layers", "exhaustive"),
+    ("odds", "two layers", "incremental"),
+    ("log_probabilities", "two layers", "partial"),
+    ("log-probability", "lumped", "lumped"),
+    ("odds with epsilon", "hard", "exhaustive"),
+    ("log_probabilities", "hard", "incremental"),
+    ("odds with epsilon", "hard", "partial"),
+    ("kl", "one layer", "incremental"),
+    ("kl", "two layers", "exhaustive"),
+    ("kl", "two layers", "partial"),
+    ("kl", "three layers", "incremental"),
+    ("kl", "lumped", "lumped"),
+    ("kl", "hard", "exhaustive"),
+    ("jensen_shannon", "one layer", "incremental"),
+    ("jensen_shannon", "three layers", "exhaustive"),
+    ("jensen_shannon", "hard", "incremental"),
+    ("sum", "one layer", "incremental"),
+    ("sum", "two layers", "exhaustive"),
+    ("sum", "lumped", "partial"),
+    ("sum", "hard", "incremental"),
+    ("sum", "tied", "incremental"),
+    ("unit mean", "one layer", "partial"),
+    ("unit mean", "two layers", "incremental"),
+    ("unit mean", "hard", "exhaustive"),
+    ("unit mean", "hard", "incremental"),
+    ("unit mean", "tied", "incremental"),
+    ("first", "three layers", "incremental"),
+    ("first", "lumped", "exhaustive"),
+    ("first", "hard", "partial"),
+    ("last", "one layer", "exhaustive"),
+    ("last", "three layers", "partial"),
+    ("last", "lumped", "incremental"),
+    ("last", "tied", "exhaustive"),
+    ("cosine of means", "two layers", "exhaustive"),
+    ("cosine of means", "two layers", "incremental"),
+    ("cosine of means", "two layers", "partial"),
+    ("cosine of firsts", "hard", "exhaustive"),
+    ("cosine of firsts", "hard", "incremental"),
+    ("cosine of firsts", "hard", "partial"),
+]
+
+
+@pytest.mark.parametrize(("name", "model", "method"), CASES)
+def test_influences_are_those_of_the_definition(name, model, method):
+    target, pooling, size = DEFINED[name]
+    read = reference.logits if pooling is None else reference.forward
+    exact = exact_influences(passes(model, read), size)
+    model = model_of(model, pooling)
+    compared = name in COMPARED or target == "cosine_distance"
+    if compared and method != "lumped":  # which follows one row
+        rows = None if exact.ndim == 2 else "all"
+        scan = bounds.scan(model, INPUT, method=method, target=target, rows=rows)
+        assert encloses(scan, exact)
+    if exact.ndim == 3:
+        exact = exact[..., -1]
+        exact[-1] = np.nan  # the query's own token is not asked for
+    asked = "log_probabilities" if name == "log_probabilities" else target
+    found = assert_encloses(model, method, asked, exact)
+    assert isinstance(target, str) or found.target == target
+
+
+def test_changes_far_below_the_output_keep_their_digits():
+    """Of a model two of whose symbols are nearly one: influences of 1e-9."""
+    model = build({"layer_norm": "post", "mask": "future"}, seed=2)
+    embedding = np.asarray(model.embedding).copy()
+    embedding[1] = embedding[0] + 1e-9 * embedding[2]
+    model = dataclasses.replace(model, embedding=jnp.asarray(embedding))
+    at = int(np.flatnonzero(INPUT == 0)[0])
+    inputs = INPUT, np.where(np.arange(len(INPUT)) == at, 1, INPUT)
+    for target, read, size in (
+        ("pooled", reference.forward, of_pooled(UNIT)),
+        (SUM, reference.logits, of_values(summed)),
+    ):
+        exact = float(size(*(read(*written(model), x, DIGITS) for x in inputs)))
+        found = bounds.compute_influence(
+            dataclasses.replace(model, pooling=UNIT),
+            INPUT,
+            target=target,
+            method="incremental",
+            positions=[at],
+        )
+        assert 0 < exact < 1e-7
+        assert found.lower[at, 1] <= exact <= found.upper[at, 1]
+        assert found.upper[at, 1] - found.lower[at, 1] < 1e-4 * exact
+
+
+def beyond(method, vanishing, share):
+    """How far an influence is outside, in radii, where a mean vector nearly vanishes.
+
+    Args:
+        method: of the influence.
+        vanishing: the substitution whose mean vector is small, None for the input.
+        share: what is left of that vector.
+    """
+    model = model_of("lumped")
+    mean = np.asarray(jm.apply(model, changed_input(vanishing))).mean(axis=0)
+    bias = model.final_norm.bias - (1 - share) * mean
+    norm = dataclasses.replace(model.final_norm, bias=bias)
+    model = dataclasses.replace(model, final_norm=norm)
+    given = written(model)
+    outputs = (
+        reference.forward(*given, changed_input(x), DIGITS) for x in (None, PAIR)
+    )
+    exact = float(of_pooled(UNIT)(*outputs))
+    found = bounds.compute_influence(
+        dataclasses.replace(model, pooling=UNIT),
+        INPUT,
+        method=method,
+        target="pooled",
+        positions=[PAIR[0]],
+        symbols=[PAIR[1]],
+    )
+    assert exact > 1e-2
+    return abs(found.max - exact) / ((found.max_upper - found.max_lower) / 2)
+
+
+PAIR = (0, (int(INPUT[0]) + 1) % 3)
+
+
+def changed_input(pair):
+    changed = INPUT.copy()
+    if pair is not None:
+        changed[pair[0]] = pair[1]
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("method", "vanishing", "share"),
+    [
+        ("incremental", PAIR, 1e-10),
+        ("exhaustive", None, 1e-10),
+        ("partial", None, 1e-7),
+    ],
+)
+def test_pooled_vectors_that_nearly_vanish_are_enclosed(method, vanishing, share):
+    assert beyond(method, vanishing, share) <= 1
+
+
+def enclosed_difference():
+    """Whether ends hold an influence on two logits that differ by 1e-9 of their moves."""
+    model = build({"num_layers": 2})
+    rows = model.readout.weight
+    weight = rows.at[2].set(rows[0] + 1e-9 * rows[1])
+    readout = dataclasses.replace(model.readout, weight=weight)
+    model = dataclasses.replace(model, readout=readout)
+    config, tensors = written(model)
+    weight = DIGITS.numbers(tensors["readout.weight"])
+    difference = {"readout.weight": (weight[0] - weight[2])[None]}
+    difference = {**tensors, **difference, "readout.bias": np.zeros(1)}
+    exact = reference.influence(
+        config, difference, INPUT, target="logits", arithmetic=DIGITS
+    )
+    target = LogitDifference(0, 2)
+    found = bounds.compute_influence(model, INPUT, method="incremental", target=target)
+    return encloses(found, exact)
+
+
+def test_a_difference_that_cancels_is_enclosed():
+    assert enclosed_difference()
+
+
+@pytest.mark.parametrize("name", ["base", "changed", "difference"])
+def test_radii_relative_to_the_influence_alone_are_caught(plant, name):
+    few = 2.0**-51
+    plant(find, "radii_of", lambda _, values, *given, **more: few * np.abs(values))
+    if name == "difference":
+        assert not enclosed_difference()
+    else:
+        assert beyond("exhaustive", PAIR if name == "changed" else None, 1e-10) > 100
+
+
+def test_a_vector_without_an_angle_is_refused():
+    nothing, model = jnp.zeros(8), model_of("lumped", UNIT)
+    norm = dataclasses.replace(model.final_norm, scale=nothing, bias=nothing)
+    model = dataclasses.replace(model, final_norm=norm)
+    with refused("not a finite number"):
+        bounds.compute_influence(model, INPUT, target="cosine_distance")
