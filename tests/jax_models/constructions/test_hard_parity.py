@@ -1,7 +1,5 @@
 """PARITY by hard attention at n = (H+1)^L, and by one average-hard head at every n."""
 
-import itertools
-
 import jax
 import numpy as np
 import pytest
@@ -18,32 +16,18 @@ def logits(model, strings):
     return model.readout(run(strings))[:, 0]
 
 
-def all_strings(length):
-    bits = itertools.product((0, 1), repeat=length)
-    return np.array(list(bits), np.int32)
-
-
 def is_even(strings):
     return strings.sum(axis=1) % 2 == 0
 
 
-@pytest.mark.parametrize(("num_layers", "num_heads"), [(1, 8), (2, 2), (3, 1)])
-def test_computes_parity_of_every_string(num_layers, num_heads):
-    strings = all_strings((num_heads + 1) ** num_layers)
-    model = hard_parity_transformer(
-        num_layers=num_layers, num_heads=num_heads, dtype="float64"
-    )
-    assert (np.asarray(logits(model, strings)) == is_even(strings)).all()
-
-
-LARGE = [(2, 4), (4, 1), (3, 4)]
+SIZES = [(1, 8), (2, 4), (4, 1), (3, 4)]
 
 
 @pytest.mark.parametrize(
     ("weighting", "dtype"),
     [("leftmost_hard", "float32"), ("rightmost_hard", "float64")],
 )
-@pytest.mark.parametrize(("num_layers", "num_heads"), LARGE)
+@pytest.mark.parametrize(("num_layers", "num_heads"), SIZES)
 def test_computes_parity_of_random_strings(num_layers, num_heads, weighting, dtype):
     length = (num_heads + 1) ** num_layers
     strings = np.random.default_rng(0).integers(0, 2, (50, length), np.int32)
@@ -66,8 +50,6 @@ def test_every_winner_is_decided_beyond_rounding():
 @pytest.mark.parametrize(("length", "dtype"), [(12, "float64"), (100, "float32")])
 def test_one_average_hard_head_computes_parity(length, dtype):
     strings = np.random.default_rng(2).integers(0, 2, (300, length), np.int32)
-    if length <= 12:
-        strings = all_strings(length)
     model = average_parity_transformer(max_length=max(length, 64), dtype=dtype)
     expected = np.where(is_even(strings), 1, -1) / (2 * length)
     found = np.asarray(logits(model, strings))

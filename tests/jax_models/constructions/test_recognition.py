@@ -99,16 +99,13 @@ def test_the_oracle_sees_a_tensor_of_the_wrong_sign(name):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_substitutable_symbols_leave_out_the_end_token(name):
-    model = build_preset(name)
+def test_presets_have_two_bits_their_language_and_one_compiled_trace(name):
+    model, again = build_preset(name), build_preset(name)
     assert model.vocabulary is not None
     assert model.substitutable == (0, 1)
     assert model.vocabulary[2:] in ((), ("$",))
     assert model.vocab_size == len(model.vocabulary)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_presets_language_is_the_one_that_it_recognises(name):
+    assert hash(jax.tree.structure(model)) == hash(jax.tree.structure(again))
     if "first" in name:  # whose language none of LANGUAGES is
         assert name not in PRESET_LANGUAGES
         return
@@ -118,15 +115,16 @@ def test_a_presets_language_is_the_one_that_it_recognises(name):
         assert language.contains(rows).tolist() == [LANGUAGES[name](x) for x in rows]
 
 
-def test_ones_answers_alike_at_every_position():
-    logits = jm.apply_logits(build_preset("ones", dtype="float64"), [1, 0, 1, 1, 1])
-    assert np.asarray(logits)[:, 0].tolist() == [0.0] * 5
-
-
-def test_one_layer_anbn_answers_for_every_prefix():
-    model = build_preset("anbn_one_layer", dtype="float64")
-    logits = np.asarray(jm.apply_logits(model, [0, 0, 1, 1, 1]))[:, 0]
-    assert (logits >= 0.5).tolist() == [False, False, False, True, False]
+@pytest.mark.parametrize(
+    ("name", "tokens", "expected"),
+    [
+        ("ones", [1, 0, 1, 1, 1], [0] * 5),
+        ("anbn_one_layer", [0, 0, 1, 1, 1], [0, 0, 0, 1, 0]),
+    ],
+)
+def test_hard_constructions_answer_at_every_position(name, tokens, expected):
+    logits = np.asarray(jm.apply_logits(build_preset(name, dtype="float64"), tokens))
+    assert (logits[:, 0] >= 0.5).tolist() == expected
 
 
 def swap(tokens, i):
@@ -153,14 +151,6 @@ def test_presets_are_built_by_name_with_their_own_parameters():
     assert float(query.max()) == 3.0
     with refused("preset 'ones' takes no 'c'; it takes dty"):
         build_preset("ones", c=1.0)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_constructions_of_one_kind_share_a_compiled_trace(name):
-    model, again = build_preset(name), build_preset(name)
-    assert jax.tree.structure(model) == jax.tree.structure(again)
-    assert hash(jax.tree.structure(model)) == hash(jax.tree.structure(again))
-    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(model))
 
 
 def first_influence(num_tokens, log_weight):

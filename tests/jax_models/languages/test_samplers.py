@@ -25,56 +25,23 @@ from tests.bounds.influence.expect import refused
 DRAWS = 20_000
 
 
-def paths(length, final=None):
-    """All paths of +1 and -1 that stay >= 0, ending at `final` if given."""
-    for steps in itertools.product((1, -1), repeat=length):
-        heights = list(itertools.accumulate(steps, initial=0))
-        if min(heights) >= 0 and final in (None, heights[-1]):
-            yield steps
-
-
-def typings(steps, num_types):
-    """All bracketings of a path, by the stack that the definition speaks of."""
-    openings = [i for i, step in enumerate(steps) if step > 0]
-    for types in itertools.product(range(num_types), repeat=len(openings)):
-        stack, string, left = [], [], list(types)
-        for step in steps:
-            if step > 0:
-                stack.append(left.pop(0))
-                string.append(2 * stack[-1])
-            else:
-                string.append(2 * stack.pop() + 1)
-        yield tuple(string)
-
-
-def flip_flops(length):
-    """Every member of the flip-flop language with its probability, pair by pair."""
-    found = {((), None): 1.0}
-    for pair in range(length // 2):
-        told = (0,) if not pair else (1,) if pair == length // 2 - 1 else (0, 1, 2)
-        longer = {}
-        for (string, memory), probability in found.items():
-            for one in told:
-                bits = (memory,) if one == 1 else (3, 4)
-                for bit in bits:
-                    key = ((*string, one, bit), bit if one == 0 else memory)
-                    longer[key] = probability / len(told) / len(bits)
-        found = longer
-    return {string: probability for (string, _), probability in found.items()}
-
-
 def expected_distribution(language, length):
     """Probability of every string in the support, from the language's own words."""
-    if isinstance(language, FlipFlop):
-        return flip_flops(length)
-    if isinstance(language, DyckWords | DyckPrefixes):
-        final = 0 if isinstance(language, DyckWords) else None
-        supported = list(paths(length, final))
-        return {
-            string: 1 / len(supported) / language.num_types ** steps.count(1)
-            for steps in supported
-            for string in typings(steps, language.num_types)
+    strings = list(itertools.product(range(len(language.symbols)), repeat=length))
+    members = [strings[at] for at in np.flatnonzero(language.contains(strings))]
+    if isinstance(language, DyckWords):
+        return dict.fromkeys(members, 1 / len(members))
+    if isinstance(language, DyckPrefixes):
+        # Nestings are uniform, and types of opening brackets fair.
+        opens = {
+            string: [symbol % 2 for symbol in string].count(0) for string in members
         }
+        nestings = {tuple(symbol % 2 for symbol in string) for string in members}
+        return {x: 1 / len(nestings) / language.num_types ** opens[x] for x in members}
+    if isinstance(language, FlipFlop):
+        # Instructions are fair but for the first and last, bits but for those read.
+        free = {string: length // 2 - string[::2].count(1) for string in members}
+        return {x: 3.0 ** (2 - length // 2) / 2 ** free[x] for x in members}
     if isinstance(language, Ones | AnBn):
         word = [1] * length
         if isinstance(language, AnBn):
@@ -84,7 +51,6 @@ def expected_distribution(language, length):
             for at in range(length)
         }
         return {tuple(word): 1 / 2, **turned}
-    strings = list(itertools.product(range(len(language.symbols)), repeat=length))
     return dict.fromkeys(strings, 1 / len(strings))
 
 
