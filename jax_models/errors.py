@@ -21,7 +21,7 @@ def errors_of(
     # of errors that become an `InputError`; by default those that are one
     *kinds: type[Exception],
 ) -> Iterator[None]:
-    """Raises an `InputError` that begins with the name of the thing that has an error."""
+    """Raises errors of some kinds as `InputError`, whose message begins with a thing."""
     caught = kinds or (InputError,)
     try:
         yield

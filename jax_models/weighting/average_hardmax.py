@@ -93,13 +93,13 @@ class AverageHardmax(HardWeighting):
 
     def lift(self, tile: Tile) -> AverageSummary:
         """Returns the summary of a tile of keys for every row."""
-        scores, values, _, visible, count = tile
-        cells = self.seen_cells(scores, visible)
-        levels = lift_levels(scores, cells, visible, count)
+        cells = self.seen_cells(tile.scores, tile.visible)
+        levels = lift_levels(tile.scores, cells, tile.visible, tile.count)
 
         def sum_at(level: Level) -> Array:
-            members = (cells == level.cell[..., None]) & visible
-            return contract(tallied(members, count, values.dtype), values)
+            members = (cells == level.cell[..., None]) & tile.visible
+            weights = tallied(members, tile.count, tile.values.dtype)
+            return contract(weights, tile.values)
 
         return AverageSummary(levels, sum_at(levels.first), sum_at(levels.second))
 

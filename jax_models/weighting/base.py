@@ -23,7 +23,7 @@ are already divided by the temperature.
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,8 @@ Moved = Float[Array, "heads columns d_v"]
 Cells = tuple[ByColumn, ByColumn]  # of a column's scores before and after
 
 
-class Tile(NamedTuple):
+@pytree
+class Tile:
     """Keys of a tile with their values, as query rows see them."""
 
     scores: Float[Array, "heads rows keys"]

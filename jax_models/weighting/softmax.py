@@ -127,8 +127,9 @@ def _raised(
 
 def _lift(tile: Tile) -> tuple[SoftmaxSummary, ByKey]:
     """Summary of a tile of keys, and exp(score - rest_max), 0 for the top column."""
-    scores, values, index, visible, count = tile
-    scores = jnp.where(visible, raised_scores(scores, count), -jnp.inf)
+    values, index = tile.values, tile.index
+    scores = raised_scores(tile.scores, tile.count)
+    scores = jnp.where(tile.visible, scores, -jnp.inf)
     top = jnp.max(scores, axis=-1, keepdims=True)
     key = jnp.arange(scores.shape[-1], dtype=jnp.int32)
     first = jnp.where(scores == top, key, scores.shape[-1]).min(axis=-1)
@@ -216,12 +217,12 @@ class Softmax(Weighting):
         """Returns the summary with `rest_apart`: the rest's values less the top column's."""
 
         def apart(tile: Tile) -> Array:
-            scores, values, index, visible, count = tile
+            scores = raised_scores(tile.scores, tile.count)
             # A second pass, since the top column is known only once all tiles are merged.
-            top = same_position(index, summary.top_index[..., None], scores.dtype)
-            raised = jnp.where(visible & ~top, raised_scores(scores, count), -jnp.inf)
+            top = same_position(tile.index, summary.top_index[..., None], scores.dtype)
+            raised = jnp.where(tile.visible & ~top, scores, -jnp.inf)
             weights = _relative(raised, summary.rest_max[..., None])
-            return contract_apart(weights, values, summary.top_value)
+            return contract_apart(weights, tile.values, summary.top_value)
 
         return dataclasses.replace(summary, rest_apart=fold(apart))
 

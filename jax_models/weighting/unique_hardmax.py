@@ -93,9 +93,9 @@ class _UniqueHardmax(HardWeighting):
 
     def lift(self, tile: Tile) -> UniqueSummary:
         """Returns the summary of a tile of keys for every row."""
-        scores, values, index, visible, count = tile
-        cells = self.seen_cells(scores, visible)
-        levels = lift_levels(scores, cells, visible, count)
+        values, index = tile.values, tile.index
+        cells = self.seen_cells(tile.scores, tile.visible)
+        levels = lift_levels(tile.scores, cells, tile.visible, tile.count)
 
         def candidate(cells: Array) -> tuple[Candidate, Array]:
             onehot = self._best(cells, index)

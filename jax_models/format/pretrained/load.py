@@ -167,10 +167,11 @@ def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
     names, special = read_symbols(path, rows)
     free, padding = parts.config["substitutable"], parts.config.get("padding")
     seen = set(range(rows)) - {padding}
-    separator = None if parts.second is None else find_separator(path, names)
-    if separator is not None:
+    second = parts.second
+    separator = None if second is None else find_separator(path, names)
+    if second is not None and separator is not None:
         parts.config["position"] = {"kind": "pairs", "separator": separator}
-        parts.put("position.second", parts.second)
+        parts.put("position.second", second)
     parts.config["special"] = sorted(seen & special)
     parts.config["substitutable"] = list_substitutes(free, names, special, str(path))
 

@@ -64,8 +64,8 @@ def compiled(weighting):
 
 def part(tile, keys):
     """Some keys of a tile."""
-    scores, values, index, visible, _ = tile
-    return Tile(scores[..., keys], values[:, keys], index[keys], visible[:, keys])
+    scores, values = tile.scores[..., keys], tile.values[:, keys]
+    return Tile(scores, values, tile.index[keys], tile.visible[:, keys])
 
 
 def tile_of(rows, keys=slice(None)):

@@ -4,6 +4,7 @@ Of the reports cells are 1/4 wide and all scores multiples of 1/8, so that nothi
 a score s stands in cell 4 s, half-way ones at the even neighbour.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -250,7 +251,8 @@ def test_a_score_computed_anew_beside_a_cell_is_left_to_a_second_look(name):
 
     @jax.jit
     def decided(score):
-        one = part(tile, slice(1, 2))._replace(scores=score[None, None, None])
+        one = part(tile, slice(1, 2))
+        one = dataclasses.replace(one, scores=score[None, None, None])
         moved = moved_keys(weighting, one, jnp.asarray([[[-9.0]]]), one.values)
         return weighting.replace_set(weighting.lift(tile), moved)[1].all()
 

@@ -118,7 +118,7 @@ class CountsForgotten(AverageHardmax):
     """A class weighs as one key."""
 
     def lift(self, tile):
-        return super().lift(tile._replace(count=None))
+        return super().lift(dataclasses.replace(tile, count=None))
 
 
 class FirstTileOnly(Softmax):
