@@ -47,9 +47,7 @@ def test_every_cell_comes_back_with_rows_or_a_message(cells, expected):
     for cell in cells:
         rows, message = expected[key_of(cell)]
         assert (rows is None) == (message is not None) == ("p=7" in cell.label)
-
-
-def test_no_cell_is_begun_when_there_is_no_time(cells, expected):
+    # And none is begun when there is no time.
     asked = iter([True] * 3)
     ran = run_here(cells, lambda: next(asked, False))
     assert [cell for cell, _ in ran] == cells[:3]

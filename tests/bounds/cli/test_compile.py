@@ -28,22 +28,16 @@ def compiled(run, *flags):
     return read_json("compile"), result.out
 
 
-def test_the_file_is_the_model_of_the_python_interface(run):
-    record, out = compiled(run, *ASK, "--mode=FU", "--self_test=0")
-    model = compile_formula(parse_formula("Q_a S Q_b"), "ab", "FU", dtype="float64")
+@pytest.mark.parametrize("mode", MODES)
+def test_file_and_record_are_of_the_model_of_the_python_interface(run, mode):
+    flags = [*ASK, f"--mode={mode}", "--self_test=0", "--dtype=float32"]
+    record, out = compiled(run, *flags)
+    model = compile_formula(parse_formula("Q_a S Q_b"), "ab", mode)
     assert OUT.read_bytes() == jm.model_bytes(model)
     assert record["model_sha256"] == hashlib.sha256(OUT.read_bytes()).hexdigest()
     assert record["model_sha256"] in out
     assert record["self_test"] is None
     assert "Not tested" in out
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_record_says_what_the_model_is_made_of(run, mode):
-    record, _ = compiled(
-        run, *ASK, f"--mode={mode}", "--self_test=0", "--dtype=float32"
-    )
-    model = jm.load(OUT)
     assert record["formula"] == "Q_a S Q_b"
     assert record["alphabet"] == ["a", "b"] == list(model.vocabulary)
     assert (record["mode"], record["dtype"]) == (mode, "float32")

@@ -52,26 +52,26 @@ def test_under_a_mask_the_unmasked_forms_are_null_and_said_to_be(run):
     assert "causal" in result.out
 
 
-def test_a_bound_of_zero_and_one_beyond_floats_are_null(run):
-    flags = [*SHAPE_FLAGS, "--mask=strict_future", "--query=0", "--lengths=4"]
-    assert run("constants", *flags).code == 0
-    (row,) = read_json("constants")["rows"]
-    assert row["log10_corrected"] is None
+def test_the_hypotheses_say_what_each_null_stands_for(run, model_file):
+    def nulls(*flags):
+        assert run("constants", *flags, "--lengths=4").code == 0
+        row = read_json("constants")["rows"][-1]
+        told = (x.split(": ") for x in row["hypotheses"] if x.startswith("null, "))
+        found = {meaning: names.split(", ") for meaning, names in told}
+        assert all(row[name] is None for names in found.values() for name in names)
+        return row, found
+
+    row, found = nulls(*SHAPE_FLAGS, "--mask=strict_future", "--query=0")
     assert row["log10_corrected_own"] > -math.inf
-    zero = "null, the bound is zero: log10_corrected, log10_corrected_linear"
-    absent = "null, does not apply: log10_c1, log10_c2, log10_causal"
-    assert {zero, absent} <= set(row["hypotheses"])
-
-
-def test_constants_beyond_floats_are_told_from_zero(run, model_file):
+    assert found == {
+        "null, the bound is zero": ["log10_corrected", "log10_corrected_linear"],
+        "null, does not apply": ["log10_c1", "log10_c2", "log10_causal"],
+    }
     path = model_file(num_layers=2, mask="none", scale=1e200)
-    assert run("constants", f"--model={path}", "--lengths=4").code == 0
-    row = read_json("constants")["rows"][-1]
-    (said,) = (x for x in row["hypotheses"] if x.startswith("null, beyond every float"))
-    names = said.split(": ")[1].split(", ")
-    assert "log10_c1" in names
-    assert all(row[name] is None for name in names)
-    assert not any("the bound is zero" in text for text in row["hypotheses"])
+    _, found = nulls(f"--model={path}")
+    (beyond,) = (x for x in found if x.startswith("null, beyond every float"))
+    assert "log10_c1" in found[beyond]
+    assert "null, the bound is zero" not in found
 
 
 def test_temperature_and_target_are_taken_from_the_flags(run, model_file):

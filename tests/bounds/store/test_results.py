@@ -157,9 +157,3 @@ def test_a_missing_store_cannot_be_read(path):
     with pytest.raises(InputError, match=r"results\.sqlite' does not exist; every"):
         read_store(path)
     assert not path.exists()
-
-
-def test_a_folder_that_cannot_be_made_is_an_operating_system_error(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OSError, match="file"):
-        ResultStore(tmp_path / "file" / "results.sqlite")
