@@ -113,8 +113,8 @@ def plan(options: RestrictOptions) -> Work | None:
         search = partial(restriction.find_counterexample, language=language)
 
     def look(store: ResultStore, **more: Any) -> tuple[restriction.Restriction, float]:
-        kept = {**asked, "fresh": options.fresh, **more}
-        return find_kept(store, config, search, model, length, **kept)
+        how = {"length": length, "fresh": options.fresh, **asked, **more}
+        return find_kept(store, config, search, model, **how)
 
     def finish(store: ResultStore) -> Exports:
         def report(stage: str, partial: PartialInput) -> None:

@@ -18,15 +18,17 @@ from bounds.store.file import explained
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, obtain
 from jax_models.errors import InputError
+from jax_models.model.transformer import Transformer
 
 
 def find_kept(
     store: ResultStore,
     config: Mapping[str, Any],  # key of the search's parts
     search: Callable[..., Restriction],
-    *asked: Any,
+    model: Transformer,
+    *,
     fresh: bool,
-    **more: Any,
+    **asked: Any,
 ) -> tuple[Restriction, float]:
     """Restriction that the checker accepts, and seconds of its parts, stored ones too."""
     seconds = 0.0
@@ -41,8 +43,7 @@ def find_kept(
         with explained(store.path):
             return read(stored)
 
-    found = search(*asked, remember=remember, **more)
-    model, *_ = asked
+    found = search(model, remember=remember, **asked)
     # What is written is what would be accepted: the checker is asked before.
     if not (checked := check_certificate(model, found.certificate)).accepted:
         raise InputError(
