@@ -1,12 +1,8 @@
 """A sweep on a Dask cluster that runs elsewhere ends like one of this process."""
 
 import contextlib
-import json
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 
@@ -15,18 +11,6 @@ import pytest
 from bounds.store.results import read_cells
 from jax_models import InputError
 
-# A cluster in a process of its own: says where it is, ends when its input does.
-CLUSTER = """
-    import json, os, sys
-    from distributed import Client, LocalCluster
-    if __name__ == "__main__":
-        settings = {"processes": True, "threads_per_worker": 1, "host": "127.0.0.1"}
-        with LocalCluster(n_workers=2, dashboard_address=None, **settings) as cluster:
-            with Client(cluster) as client:
-                workers = list(client.run(os.getpid).values())
-            print(json.dumps([cluster.scheduler_address, workers]), flush=True)
-            sys.stdin.read()
-"""
 SWEEP = [
     "batch",
     "--command=entropy",
@@ -34,25 +18,6 @@ SWEEP = [
     f"--sweep=lengths={','.join(map(str, range(2, 42)))}",
     "--sweep=p=0.3,7",
 ]
-
-
-@contextlib.contextmanager
-def running_cluster(folder):
-    """Yield the address of a cluster in another process, and the ids of its workers."""
-    program = folder / "cluster.py"
-    program.write_text(textwrap.dedent(CLUSTER))
-    with subprocess.Popen(
-        [sys.executable, str(program)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            yield json.loads(process.stdout.readline())
-        finally:
-            process.stdin.close()
-            process.wait(timeout=60)
 
 
 def result_rows(path):
@@ -65,7 +30,7 @@ def result_rows(path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what Dask warns of
 def test_a_sweep_joins_a_running_scheduler_and_outlives_a_worker(run, tmp_path):
-    pytest.importorskip("distributed")
+    distributed = pytest.importorskip("distributed")
     cells = 160
     store = "far/results.sqlite"
     killed = []
@@ -79,9 +44,14 @@ def test_a_sweep_joins_a_running_scheduler_and_outlives_a_worker(run, tmp_path):
                     killed.append(held)
             time.sleep(0.01)
 
-    with running_cluster(tmp_path) as (address, workers):
+    settings = {"processes": True, "threads_per_worker": 1, "host": "127.0.0.1"}
+    with (
+        distributed.LocalCluster(2, dashboard_address=None, **settings) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        address, workers = cluster.scheduler_address, client.run(os.getpid).values()
         assert len(set(workers)) == 2
-        killer = threading.Thread(target=kill, args=workers[:1])
+        killer = threading.Thread(target=kill, args=[*workers][:1])
         killer.start()
         result = run(*SWEEP, f"--scheduler={address}", "--out=far")
         killer.join()
