@@ -67,11 +67,8 @@ class Asked:
     @property
     def words(self) -> InputWords:
         """Words on positions and symbols of the input."""
-        name, special = (
-            self.tokenizer and self.tokenizer.name,
-            self.subject.model.special,
-        )
-        return InputWords(self.tokens, name, special or ())
+        name = self.tokenizer and self.tokenizer.name
+        return InputWords(self.tokens, name, self.subject.model.special or ())
 
     @property
     def target(self) -> Target:

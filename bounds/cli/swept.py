@@ -18,17 +18,17 @@ from bounds.store.output import file_sha256, plain, sha256
 from bounds.store.results import MemoryResults, cell_key
 from bounds.store.sweep import Cell
 from bounds.version import __version__
-from jax_models.arguments import expect_file
+from jax_models.arguments import choose_name, expect_file
 from jax_models.errors import InputError, errors_of
 from jax_models.run.device_memory import memory_planned, planned_bytes
 from jax_models.run.kept_programs import release_programs
 
-# The commands that can be swept, and the columns that may be their main result, in words:
-# the first that has numbers is drawn.
+# The commands that can be swept, and the columns that may be their main result, in words
+# with a place for the unit: the first that has numbers is drawn.
 MAIN_RESULTS = {
-    "curve": {"influence_upper": "maximum influence (upper end)"},
-    "influence": {"max": "maximum influence"},
-    "scan": {"max": "maximum influence"},
+    "curve": {"influence_upper": "maximum influence (upper end){}"},
+    "influence": {"max": "maximum influence{}"},
+    "scan": {"max": "maximum influence{}"},
     "lipschitz": {"estimate": "Lipschitz constant, estimated (‖Δy‖ / ‖Δ embedding‖)"},
     "sensitivity": {"mean": "average sensitivity (positions)"},
     "simulate": {
@@ -63,18 +63,13 @@ def options_of_cells(options: type[Group]) -> dict[str, Declared]:
 
 def find_batched(command: str) -> Command:
     """Returns the command of a name; raises `InputError` if it cannot be swept."""
-    if command not in BATCHED:
-        raise InputError(
-            f"--command={command}: cannot be swept; expected one of {', '.join(BATCHED)}"
-        )
-    return COMMANDS[command]
+    return COMMANDS[choose_name("the command of a sweep", command, BATCHED)]
 
 
 def quantity_of(command: str, column: str, unit: str) -> str:
     """Label of a column of results, with `unit` if known and the column is an influence."""
     words = MAIN_RESULTS[command].get(column, column.replace("_", " "))
-    is_influence = column in ("influence_upper", "max")
-    return f"{words}\n({unit})" if unit and is_influence else words
+    return words.replace("{}", f"\n({unit})" if unit else "")
 
 
 def make_cells(specification: Specification) -> list[Cell]:
@@ -107,8 +102,7 @@ def make_cells(specification: Specification) -> list[Cell]:
 
 def longest(cell: Cell) -> int:
     """Longest n that a cell's flags name; 0 if they name none."""
-    named = cell.config.get("lengths") or (cell.config.get("length") or 0,)
-    return max(named)
+    return max(cell.config.get("lengths") or (cell.config.get("length") or 0,))
 
 
 def _config(options: Group, hashed: Callable[[str], str]) -> dict[str, Any]:

@@ -37,7 +37,6 @@ ONE_OF = (
     INPUTS,
     *(("model", "preset"), ("formula", "program"), ("symbols", "candidates")),
 )
-SCALE = 1.0  # of a random model's weights
 # Of options of soft attention.
 SOFT: dict[str, Any] = {
     "used_if": lambda one: has_attention(one, False),
@@ -178,7 +177,7 @@ class Shape(Group):
         NORM_PLACEMENTS,
     )
     scale: float = option(
-        SCALE,
+        1.0,
         "Random model: deviation of its weights, in units of 1 / sqrt(fan-in).",
         least=0.0,
     )
