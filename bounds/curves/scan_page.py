@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from bounds.influence.table.lines import Residues, place_noun
 from bounds.influence.table.result import Scan
@@ -39,9 +39,9 @@ def scan_page(
     shape: str = "auto",
 ) -> bytes:
     """Draw a scan as a page; hovering shows position, symbols, value and radius."""
-    view, plotly, names = view_scan(scan, shape), open_plotly(), _Names(name or str)
+    view, plotly, named = view_scan(scan, shape), open_plotly(), name or str
     place = place_noun(name)
-    across = [names.place(scan, p) for p in scan.positions.tolist()]
+    across = [_place(scan, named, p) for p in scan.positions.tolist()]
     layout: dict[str, Any] = {
         "template": "simple_white",
         "xaxis": {
@@ -50,12 +50,19 @@ def scan_page(
         },
         "yaxis": {"type": "category", "autorange": "reversed"},
     }
-    best = None if view.substitutes is None else names.substitutes(view.substitutes)
+    best = None
+    if view.substitutes is not None:
+        texts = [_name(named, x) if x >= 0 else "" for x in view.substitutes.flat]
+        best = np.array(texts, object).reshape(view.substitutes.shape)
     if view.shape == "map":
-        down = [names.place(scan, row) for row in view.columns.tolist()]
+        down = [_place(scan, named, row) for row in view.columns.tolist()]
         word, title = "row", f"{place_noun(name, 'row')} that is watched"
     elif view.shape == "heat":
-        down, word, title = names.distinct(view.columns), "substitute", "substitute"
+        down = [_name(named, symbol) for symbol in view.columns]
+        # Categories must differ: equal names have the symbol's number too.
+        pairs = zip(down, view.columns, strict=True)
+        down = [x if down.count(x) == 1 else f"{x} ({symbol})" for x, symbol in pairs]
+        word = title = "substitute"
     else:
         quantity = largest_label(scan, quantity)
         # A bar has its value in y, a cell of a map in z.
@@ -87,33 +94,16 @@ def scan_page(
     return _written(plotly.Figure(heat, {**layout, "plot_bgcolor": "#d9d9d9"}))
 
 
-class _Names:
-    """Names of symbols, escaped for HTML, which Plotly's labels interpret."""
+def _name(name: Callable[[int], str], symbol: Any) -> str:
+    """Name of a symbol, escaped for HTML, which Plotly's labels interpret."""
+    return html.escape(name(int(symbol)))
 
-    def __init__(self, name: Callable[[int], str]) -> None:
-        self.name = name
 
-    def __call__(self, symbol: Any) -> str:
-        return html.escape(self.name(int(symbol)))
-
-    def place(self, scan: Scan, position: int) -> str:
-        """Position with its symbol, or the letter and number of a residue."""
-        if isinstance(self.name, Residues):
-            return html.escape(self.name.place(position))
-        return f"{position} {self(scan.tokens[position])}"
-
-    def distinct(self, symbols: Int[np.ndarray, "symbols"]) -> list[str]:
-        """Names of symbols, with the symbol's number where names are equal."""
-        names = [self(symbol) for symbol in symbols]
-        return [
-            x if names.count(x) == 1 else f"{x} ({symbol})"
-            for x, symbol in zip(names, symbols.tolist(), strict=True)
-        ]
-
-    def substitutes(self, symbols: Int[np.ndarray, "..."]) -> np.ndarray:
-        """Array of the symbols' names; empty for -1."""
-        names = [self(symbol) if symbol >= 0 else "" for symbol in symbols.flat]
-        return np.array(names, object).reshape(symbols.shape)
+def _place(scan: Scan, name: Callable[[int], str], position: int) -> str:
+    """Position with its symbol, or the letter and number of a residue."""
+    if isinstance(name, Residues):
+        return html.escape(name.place(position))
+    return f"{position} {_name(name, scan.tokens[position])}"
 
 
 def _hover(quantity: str, kind: str, best: Any, word: str | None, place: str) -> str:
