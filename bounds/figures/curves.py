@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Rows = Sequence[Mapping[str, Any]]
 # Columns of entropies, labels and looks: levels of the source from the worst prediction to
 # the best, then floors.
 ENTROPIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -194,7 +193,7 @@ def simulation_figure(table: Table) -> "Figure":
     return figure
 
 
-def sensitivity_figure(rows: Rows, label: str) -> "Figure":
+def sensitivity_figure(rows: Sequence[Mapping[str, Any]], label: str) -> "Figure":
     """Figure of the mean sensitivity against n, with bars at sampled means."""
     n, means = points(rows, "mean", "positions")
     places, low = points(rows, "interval_lower", "positions")
