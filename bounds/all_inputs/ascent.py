@@ -156,7 +156,6 @@ class AscentPlan:
     seed: int
     restarts: int = RESTARTS
     rounds: int = ROUNDS
-    steps: int = STEPS
     why: str = ""  # why it is not gone through exactly
     name: str = "search"
     exact: bool = False
@@ -208,8 +207,8 @@ class AscentPlan:
     ) -> Found:
         """The largest exact influence on an input; in deep models, over some positions."""
         universe, positions = self.universe, None
-        if isinstance(universe, Universe) and (one := largest_on(universe, [tokens])):
-            return one
+        if isinstance(universe, Universe):
+            return largest_on(universe, [tokens])
         deep = len(universe.model.layers) > 2
         if deep and universe.length > EXHAUST_TO:
             drawn = rng.choice(universe.length, POSITIONS, replace=False)
@@ -251,7 +250,7 @@ class AscentPlan:
             jnp.asarray(at.symbol, jnp.int32),
             query=universe.query,
             target=universe.target,
-            steps=self.steps,
+            steps=STEPS,
         )
         chosen = universe.symbols[np.asarray(mixture).argmax(axis=1)]
         return np.where(free, chosen, tokens).astype(np.int32)
@@ -261,8 +260,7 @@ class AscentPlan:
         universe, model = self.universe, self.universe.model
         inputs = self._changed(rng, at.tokens)
         if isinstance(universe, Universe):
-            found = largest_on(universe, inputs)
-            return at.tokens if found is None else found.tokens
+            return largest_on(universe, inputs).tokens
         sizes = changes_on(
             model,
             jnp.asarray(inputs),
@@ -282,17 +280,16 @@ class AscentPlan:
         others, symbols = universe.others, universe.symbols
         singles = len(others) * len(symbols)
         few = singles <= count
-        drawn = np.arange(count) % max(singles, 1)
+        drawn = np.arange(count) % singles
         drawn = drawn if few else rng.integers(singles, size=count)
-        for row, number in enumerate(drawn if singles else ()):
-            place, which = divmod(int(number), len(symbols))
+        for row, number in enumerate(drawn.tolist()):
+            place, which = divmod(number, len(symbols))
             changed[row, others[place]] = symbols[which]
         for row in range(count, 2 * count):
-            if len(others):
-                # Lengths of stretches spread evenly over their logarithm.
-                span = int(len(others) ** rng.random())
-                start = rng.integers(len(others))
-                changed[row, others[start : start + span]] = rng.choice(symbols)
+            # Lengths of stretches spread evenly over their logarithm.
+            span = int(len(others) ** rng.random())
+            start = rng.integers(len(others))
+            changed[row, others[start : start + span]] = rng.choice(symbols)
             if len(universe.query_symbols) > 1 and not rng.integers(4):
                 changed[row, universe.query] = rng.choice(universe.query_symbols)
         return changed

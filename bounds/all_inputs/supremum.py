@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 from jaxtyping import Int
 
-from bounds.all_inputs.ascent import RESTARTS, ROUNDS, STEPS, AscentPlan
+from bounds.all_inputs.ascent import RESTARTS, ROUNDS, AscentPlan
 from bounds.all_inputs.counts import CountPlan, TooManyError, plan_counts
 from bounds.all_inputs.universe import (
     AllInputs,
@@ -156,7 +156,6 @@ def search_inputs(
     target: PlainTarget = "activation",
     restarts: int = RESTARTS,
     rounds: int = ROUNDS,
-    steps: int = STEPS,
     ties: TieRule = "error",
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
@@ -175,7 +174,6 @@ def search_inputs(
         target: "activation" (final activations) or "logits".
         restarts: inputs that are started from.
         rounds: of coordinate ascent from each, at most.
-        steps: of the ascent over mixtures.
         ties: what an ambiguous tie of hard attention is: "error", "warn" or "ignore".
         seed: restart r is drawn from it and r alone.
         progress: called with (restarts done, all) after every restart.
@@ -188,12 +186,11 @@ def search_inputs(
         TieError: for an ambiguous tie under ties="error".
     """
     inputs = list_inputs(model, length, query, target)
-    for name, number in (("restarts", restarts), ("rounds", rounds), ("steps", steps)):
-        expect_integer(name, number, 1)
+    expect_integer("restarts", restarts, 1)
+    expect_integer("rounds", rounds, 1)
     require_operations(f"a search of {restarts} restarts", PYTHON_STEP * restarts)
     expect_integer("seed", seed, 0)
-    plan = AscentPlan(inputs, seed, restarts, rounds, steps)
-    return _go_through(plan, ties, progress)
+    return _go_through(AscentPlan(inputs, seed, restarts, rounds), ties, progress)
 
 
 def _go_through(

@@ -256,20 +256,17 @@ def _filled(configurations: Configurations, k: int) -> Configurations:
 
 def largest_on(
     universe: Universe, inputs: Iterable[Int[np.ndarray, "tokens"]]
-) -> Found | None:
-    """The largest influence on any of `inputs`; None if nothing can be substituted."""
+) -> Found:
+    """The largest influence on any of `inputs`, in which something can be substituted."""
     found: list[tuple[InputClasses, Configurations]] = []
     for tokens in inputs:
         at = universe.others
         keep = tokens[at][:, None] != universe.symbols
-        if keep.any():
-            position = np.repeat(at, keep.sum(axis=1))
-            symbol = np.broadcast_to(universe.symbols, keep.shape)[keep]
-            classes = classify(tokens, universe.places, universe.query)
-            some, _ = classes.configure(position, symbol, universe.orders)
-            found.append((classes, some))
-    if not found:
-        return None
+        position = np.repeat(at, keep.sum(axis=1))
+        symbol = np.broadcast_to(universe.symbols, keep.shape)[keep]
+        classes = classify(tokens, universe.places, universe.query)
+        some, _ = classes.configure(position, symbol, universe.orders)
+        found.append((classes, some))
     # As many classes as an input can have, so that all blocks share one program.
     most = int(np.minimum(universe.sizes, len(universe.symbols)).sum()) + 2
     filled = (_filled(some, most) for _, some in found)

@@ -33,7 +33,7 @@ CALLS = [
     (bounds.compute_influence, {"model": SOFT, "tokens": TOKENS}),
     (bounds.certify_influence, {"model": SOFT, "tokens": TOKENS}),
     (bounds.supremum, {"model": SOFT, "length": 4}),
-    (bounds.search_inputs, {"model": SOFT, "length": 4, "steps": 1}),
+    (bounds.search_inputs, {"model": SOFT, "length": 4, "rounds": 1}),
     (bounds.closed_form_bounds, {"model": SOFT, "length": 4}),
     (bounds.read_constants, {"model": SOFT, "length": 4}),
     (bounds.estimate_lipschitz, {"model": SOFT, "length": 4, "restarts": 0}),

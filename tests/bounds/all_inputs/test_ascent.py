@@ -104,7 +104,7 @@ def test_a_single_symbol_leaves_nothing_to_search():
     assert (found.max, found.position, found.symbol) == (0.0, None, None)
 
 
-@pytest.mark.parametrize("name", ["restarts", "rounds", "steps"])
+@pytest.mark.parametrize("name", ["restarts", "rounds"])
 def test_an_effort_of_nothing_is_refused(name):
     with pytest.raises(jm.InputError, match=f"{name} = 0; expected an integer >= 1"):
         bounds.search_inputs(masked(), 5, **{name: 0})

@@ -23,7 +23,7 @@ from tests.bounds.restriction.enumerated import (
     is_true,
 )
 
-SEEDS = (3, 4, 6)
+SEEDS = (3, 6, 9)
 
 
 @pytest.fixture(scope="module")
@@ -256,17 +256,17 @@ def test_symbols_that_are_embedded_alike_are_one_row():
     assert rejected(enumeration, certificate)
 
 
-def test_inexact_numbers_are_not_called_exact():
-    model = real_model(0, mask="future", layer_norm="pre")
-    enumeration, certificate = certified(model, 0)
-    assert not rejected(enumeration, certificate)
-    assert rejected(enumeration, changed(certificate, mode="exact"))
-
-
-@pytest.mark.parametrize("feature", [{"score": "additive"}, {"final_norm": True}])
-def test_an_exact_claim_is_of_scores_and_of_the_output_as_well(feature):
-    """All activations of these are exact; scores of tanh, a norm at the end are not."""
-    enumeration, certificate = certified(integer_model(0, **feature), 0)
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: real_model(0, mask="future", layer_norm="pre"),
+        lambda: integer_model(0, score="additive"),
+        lambda: integer_model(0, final_norm=True),
+    ],
+)
+def test_an_exact_claim_is_of_numbers_of_scores_and_of_the_output(model):
+    """All activations of the last two are exact; scores of tanh, a norm at the end not."""
+    enumeration, certificate = certified(model(), 0)
     found = check_certificate(enumeration.model, certificate)
     assert "rounding is enclosed" in found.reasons[1]
     assert rejected(enumeration, changed(certificate, mode="exact"))
