@@ -182,46 +182,42 @@ def build_request(
         InputError: an argument does not fit the model or the others; in a scan nothing
             can be substituted, or the table does not fit the memory.
     """
-    padding, given = 0, model
+    padding = 0
     if isinstance(model, Transformer):
         model = check_model(model)
         target = check_target(model, target)
         _check_dtype(model, dtype)
-        checked = np.asarray(check_tokens(model.vocab_size, tokens))
-        if model.padding is not None:
-            # An influence is that of the input without its padding: methods then need no rule
-            # for it.
-            whole, checked = checked, model.padding.leave(checked)
-            padding = whole.size - checked.size
-        if as_value(target).is_joint:
-            with _naming(padding):
-                as_value(target).rows(checked.size)
-            include_query = True  # no row is watched more than another
-        allowed, special, radius = model.substitutable, model.special or (), None
+    elif isinstance(model, Callable):
     else:
-        if not isinstance(model, Callable):
-            raise InputError(
-                f"model is a {type(model).__name__}; expected a Transformer, such as "
-                "jax_models.load returns, or a function in a bounds.Callable: "
-                "Callable(apply, params, batched=..., vocab_size=...)"
-            )
-        checked = np.asarray(check_tokens(model.vocab_size, tokens))
-        allowed, special, radius = None, (), model.radius
+        raise InputError(
+            f"model is a {type(model).__name__}; expected a Transformer, such as "
+            "jax_models.load returns, or a function in a bounds.Callable: "
+            "Callable(apply, params, batched=..., vocab_size=...)"
+        )
+    checked = np.asarray(check_tokens(model.vocab_size, tokens))
+    if isinstance(model, Transformer) and model.padding is not None:
+        # An influence is that of the input without its padding: methods then need no rule
+        # for it.
+        whole, checked = checked, model.padding.leave(checked)
+        padding = whole.size - checked.size
         choose_name("target", target, get_args(PlainTarget))
+        if as_value(target).is_joint:
+            as_value(target).rows(checked.size)
+            include_query = True  # no row is watched more than another
     with _naming(padding):
         query = check_query(query, checked.size, model)
-    if isinstance(model, Transformer):
-        check_head_row(model, target, [query], checked.size)
-    with _naming(padding):
+        if isinstance(model, Transformer):
+            check_head_row(model, target, [query], checked.size)
         pairs = list_substitutions(
             checked,
             model.vocab_size,
             query=query,
             symbols=symbols,
             positions=positions,
-            substitutable=allowed,
-            special=special,
+            substitutable=getattr(model, "substitutable", None),
+            special=getattr(model, "special", None) or (),
             include_query=include_query or table is not None,
+    given, radius = model, getattr(model, "radius", None)
         )
     # A deletion has no substitute, so a position is listed once, with a symbol that methods
     # do not look up: the number behind the last of the vocabulary.
@@ -262,7 +258,7 @@ def build_request(
 
 def _with_table(
     request: InfluenceRequest,
-    model: Transformer | Callable,  # as given
+    model: Transformer | Callable,  # without what the input or the target fixes
     table: TableOptions,
     symbols: Symbols | None,
     positions: Sequence[int] | None,
@@ -270,15 +266,14 @@ def _with_table(
     """Request with a scan's checked table, and the numbers to read off each change."""
     expect_kind("diagonal", table.diagonal, bool, "True or False")
     rows, reduction = table.rows, as_reduction(table.reduce)
-    every = isinstance(rows, str) and rows == "all"
+    word = rows if isinstance(rows, str) else None
     # A square map is of the positions at which something is replaced, on both of its axes.
-    if every and reduction.square and positions is None:
+    if word == "all" and reduction.square and positions is None:
         positions = np.unique(request.position).tolist()
         if symbols is not None and np.ndim(symbols) == 2:
             symbols = np.asarray(symbols)[positions]
     if request.deletes:
-        own = isinstance(rows, str) and rows == "own"
-        if not reduction.by_cell or not table.diagonal or own:
+        if not reduction.by_cell or not table.diagonal or word == "own":
             raise InputError(
                 "a deletion has no substitutes and no row of its own: give reduce=None or "
                 '"none", diagonal=True, and rows other than "own"'
@@ -310,9 +305,6 @@ def _with_table(
             f"reduce = {table.reduce!r} is over pairs of a position and a row, and what is "
             "watched is of no one row; give another reduce"
         )
-    allowed = range(model.vocab_size)
-    if isinstance(model, Transformer) and model.substitutable is not None:
-        allowed = model.substitutable
     chosen, names = chosen_entries(request.target, table.target_symbols, width)
     # Entries of a head over classes are no symbols, although they may be as many.
     # Symbols of a target's entries; None for classes and for a row's coordinates.
@@ -327,7 +319,7 @@ def _with_table(
         request.pairs,
         symbols,
         positions,
-        allowed,
+        getattr(model, "substitutable", None) or range(model.vocab_size),
         # Own rows have no axis: a cell's position already says its row.
         rows=request.rows[:0] if request.own else request.rows,
         reduction=reduction,
