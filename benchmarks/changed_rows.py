@@ -28,8 +28,8 @@ from benchmarks.script import Benchmark, Config, Measured, Row, grid, run_script
 from benchmarks.subject import SIZES, random_model, random_tokens
 from benchmarks.timing import time_call
 from bounds.influence.build import build_request
-from bounds.influence.methods.incremental import follow
 from bounds.influence.propagation.change_block import prepare
+from bounds.influence.propagation.sparse import change_windows
 from jax_models import WEIGHTINGS, forward
 
 FLAGS = benchmark_flags("changed_rows", table=True)
@@ -66,7 +66,7 @@ def measure(config: Config) -> dict[str, Any]:
 
     def sweep() -> Any:
         state = prepare(model, jnp.asarray(tokens), request.query)
-        return list(follow(request, state))
+        return list(change_windows(request, state))
 
     start = time.perf_counter()
     sweep()

@@ -26,7 +26,7 @@ from bounds.influence.propagation.change_block import (
     change_block,
     prepare,
 )
-from bounds.influence.propagation.sparse import Window, change_windows, make_steps
+from bounds.influence.propagation.sparse import change_windows
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Ties
 from bounds.influence.targets.change import change_watched
@@ -49,12 +49,6 @@ def is_sparse(request: InfluenceRequest) -> bool:
     layers = request.model.layers
     below = (layer.attention.weighting.hard for layer in layers[:-1])
     return len(layers) > 2 and all(below) and not request.watches_many
-
-
-def follow(request: InfluenceRequest, state: IncrementalState) -> Iterator[Window]:
-    """Yields final changes by window of substitutions, for an `is_sparse` request."""
-    steps = make_steps(request.model, (state.first, *state.above), request.query)
-    yield from change_windows(request, steps)
 
 
 _change_watched = jax.jit(change_watched)
@@ -181,7 +175,7 @@ class Incremental(Method):
         state = _state(request)
         assert state.ties is not None
         seen = Ties.of(state.ties)
-        for window in follow(request, state):
+        for window in change_windows(request, state):
             change = jnp.asarray(window.change)
             asked = request.model, request.target_value, state.output, change
             seen = seen.merge(window.ties)

@@ -29,6 +29,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.blocks.prefetch import distribute, prefetch
+from bounds.influence.propagation.change_block import IncrementalState
 from bounds.influence.propagation.changed_layer import (
     ChangedRows,
     Lines,
@@ -48,7 +49,6 @@ from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.pytree import pytree
 from jax_models.model.transformer import (
-    Transformer,
     encode_positions,
     symbol_changes,
 )
@@ -135,23 +135,19 @@ class Window:
         )
 
 
-def make_steps(
-    model: Transformer, bases: tuple[PreparedLayer, ...], query: int
-) -> tuple[SoughtLayer, ...]:
-    """Layers with the rows that are needed: all rows, in the last only the query's."""
-    begins = [*[0] * (len(bases) - 1), query]
-    each = zip(model.layers, bases, begins, strict=True)
-    return tuple(
-        SoughtLayer(layer, base, least_scores(layer, base), begin)
-        for layer, base, begin in each
-    )
-
-
 def change_windows(
-    request: InfluenceRequest, steps: tuple[SoughtLayer, ...]
+    request: InfluenceRequest, state: IncrementalState
 ) -> Iterator[Window]:
     """Yields the changes of the watched row after all layers, window by window."""
     model, tokens, mesh = request.model, request.tokens, request.mesh
+    # All rows are needed, and in the last layer only the query's.
+    bases, begins = (state.first, *state.above), [0] * len(state.above)
+    steps = tuple(
+        SoughtLayer(layer, base, least_scores(layer, base), begin)
+        for layer, base, begin in zip(
+            model.layers, bases, [*begins, request.query], strict=True
+        )
+    )
     size = window_size(tokens.size)
     places = model.entry and encode_positions(model, tokens.size)
 

@@ -12,7 +12,7 @@ import pytest
 from bounds.influence import METHODS, compute_influence
 from bounds.influence.build import build_request
 from bounds.influence.choice import choose_method
-from bounds.influence.methods.incremental import follow, is_sparse
+from bounds.influence.methods.incremental import is_sparse
 from bounds.influence.propagation import sparse
 from bounds.influence.propagation.change_block import change_block, prepare
 from bounds.influence.propagation.first_layer import prepare_layer
@@ -164,7 +164,7 @@ def test_a_substitution_that_changes_no_row_above_has_no_influence():
     model, tokens = build({"weighting": "leftmost_hard", "num_layers": 3}), TOKENS[:16]
     request = request_of(model, tokens, 15)
     state = prepare(request.model, jnp.asarray(tokens), 15)
-    windows = list(follow(request, state))
+    windows = list(sparse.change_windows(request, state))
     change = np.concatenate([window.change for window in windows])
     sizes = np.concatenate([window.sizes for window in windows], axis=1)
     assert sizes.shape == (2, request.position.size)
