@@ -212,10 +212,10 @@ class IncrementalState:
     # The layers above the first, but the second of two where one row is watched.
     above: tuple[PreparedLayer, ...]
     last: QueryRow | None  # the second of two layers, where one row is watched
-    # The query row after the last layer, before the final norm; or the watched rows.
+    # The watched rows after the last layer, before the final norm; without an axis of rows
+    # where one is watched.
     output: Float[Array, "*rows width"]
-    rows: Int[Array, "rows"] | None = None  # the watched rows, where they are many
-    query: Int[Array, "1"] | None = None  # the watched row, where it is one
+    watched: Int[Array, "rows"]
     run: UInt[Array, ""] | None = None  # the number of a run with moved rows
     ties: TieReport | None = None  # of all layers; None where none is hard
 
@@ -246,23 +246,26 @@ def _prepare(
     rows: Int[Array, "rows"] | None,
 ) -> IncrementalState:
     everywhere, depth = jnp.arange(tokens.shape[0], dtype=jnp.int32), len(model.layers)
-    watched = rows if query is None else jnp.asarray([query], jnp.int32)
+    one_row = query is not None
+    rows = jnp.asarray([query], jnp.int32) if one_row else rows
+    assert rows is not None
     # Rows of each layer's output. Of a lone layer the replaced rows are needed too, unless
     # one row is watched, to which every other is a column.
-    wanted = [*[everywhere] * (depth - 1), watched]
-    if depth == 1 and query is None:
+    wanted = [*[everywhere] * (depth - 1), rows]
+    if depth == 1 and not one_row:
         wanted = [everywhere]
     bases = [prepare_first(model, tokens, wanted[0])]
-    if depth == 2 and query is not None:
-        last = prepare_query_row(model.layers[1], bases[0].output, watched[0])
-        return IncrementalState(bases[0], (), last, last.output, query=watched)
+    if depth == 2 and one_row:
+        last = prepare_query_row(model.layers[1], bases[0].output, rows[0])
+        return IncrementalState(bases[0], (), last, last.output, rows)
     for layer, these in zip(model.layers[1:], wanted[1:], strict=True):
         bases.append(prepare_layer(layer, bases[-1].output, these))
     first, *above = bases
     output = bases[-1].output
-    if query is not None:
-        return IncrementalState(first, tuple(above), None, output[0], query=watched)
-    output = output if above else output[rows]
+    if one_row:
+        output = output[0]
+    elif not above:
+        output = output[rows]
     return IncrementalState(first, tuple(above), None, output, rows)
 
 
@@ -354,9 +357,8 @@ def carry_block(
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target that `replaced` tokens make, and one tie report."""
     first, layer, last = state.first, model.layers[0], state.last
-    at = state.rows if state.query is None else state.query
-    assert at is not None
-    columns, one_row = replaced_columns(first, replaced), state.query is not None
+    at, one_row = state.watched, state.output.ndim == 1
+    columns = replaced_columns(first, replaced)
     if len(model.layers) == 1 and one_row:
         # The base pass holds the query's row alone. A block is the query's own token
         # (`own_query`), or does not hold it.

@@ -43,9 +43,8 @@ def product_block(
     row_tile: int,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target, NaN of columns that lost digits, and an empty tie report."""
-    first, last, query = state.first, state.last, state.query
+    first, last, query = state.first, state.last, state.watched
     assert last is not None
-    assert query is not None
     below, layer = model.layers
     with perturbation(state.run, equal_alike=False):
         replaced = replace_tokens(model, tokens, first, position, symbol)
