@@ -23,20 +23,19 @@ def radii_of(sizes, moves, dtype="float64", length=1, magnitude=1.0, subtracted=
     return radii.usual_radii(*given, subtracted=subtracted)
 
 
-def test_a_change_has_its_move_and_what_others_of_its_size_move_by():
-    # The median of 1e-9, 2e-9 and 5e-10; the small ones say nothing.
-    expected = RATIO * (MOVES + 1e-9 * SIZES)
-    np.testing.assert_allclose(radii_of(SIZES, MOVES)[:4], expected[:4], rtol=1e-12)
-
-
-def test_a_difference_has_what_others_move_by_whatever_its_size():
-    found = radii_of(SIZES, MOVES, subtracted=True)
-    expected = RATIO * (MOVES + np.maximum(1e-9 * SIZES, 8e-9))
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_nothing_that_moved_still_has_sixteen_roundings():
-    assert radii_of(SIZES, 0 * MOVES)[0] == RATIO * 16 * UNIT * 8
+@pytest.mark.parametrize(
+    ("moves", "subtracted", "expected"),
+    [
+        # The median of 1e-9, 2e-9 and 5e-10 of a size; the small ones say nothing.
+        (MOVES, False, MOVES + 1e-9 * SIZES),
+        (MOVES, True, MOVES + np.maximum(1e-9 * SIZES, 8e-9)),
+        (0 * MOVES, False, 16 * UNIT * SIZES),
+    ],
+    ids=["a change", "a difference", "nothing that moved"],
+)
+def test_a_radius_is_of_the_move_and_what_others_move_by(moves, subtracted, expected):
+    found = radii_of(SIZES, moves, subtracted=subtracted)
+    np.testing.assert_allclose(found, RATIO * expected, rtol=1e-12, atol=1e-100)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
