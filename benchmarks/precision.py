@@ -30,8 +30,8 @@ from benchmarks.flags import benchmark_flags, define_choices
 from benchmarks.page import digits, table_text
 from benchmarks.script import Benchmark, Config, Measured, Row, run_script
 from benchmarks.trained import CAUSAL, ENCODERS, draw_question, read_trained
-from bounds.influence.inputs.reading import Reading
 from bounds.influence.methods.proposed import Cheap
+from bounds.influence.table.layout import Reading
 from bounds.influence.targets.change import read_target
 from bounds.rounding.precision import PRECISIONS, Precision
 from bounds.rounding.rounded_block import round_products

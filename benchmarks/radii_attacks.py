@@ -17,9 +17,9 @@ import jax_models as jm
 from benchmarks.published_parity import published_parity
 from benchmarks.radii_families import BUILT, DRAWN, LENGTH, SIZES, Config
 from bounds.influence.build import TableOptions, build_request
-from bounds.influence.inputs.reading import Kind, Reading
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.table.frobenius import Frobenius
+from bounds.influence.table.layout import Kind, Reading
 from bounds.influence.table.reductions import Reduce
 from jax_models.model.relative import Alibi, Rotary
 

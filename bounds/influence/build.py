@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Int
 
 from bounds.influence.inputs.callable import Callable
-from bounds.influence.inputs.reading import Reading
 from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Run, check_run
 from bounds.influence.methods.function_blocks import function_base
@@ -28,7 +27,7 @@ from bounds.influence.substitution import (
     fix_input,
     list_substitutions,
 )
-from bounds.influence.table.layout import Layout
+from bounds.influence.table.layout import Layout, Reading
 from bounds.influence.table.reductions import Reduce, as_reduction, require_table
 from bounds.influence.targets.base import PlainTarget
 from bounds.influence.targets.change import change_watched
@@ -188,6 +187,7 @@ def build_request(
         target = check_target(model, target)
         _check_dtype(model, dtype)
     elif isinstance(model, Callable):
+        choose_name("target", target, get_args(PlainTarget))
     else:
         raise InputError(
             f"model is a {type(model).__name__}; expected a Transformer, such as "
@@ -200,11 +200,10 @@ def build_request(
         # for it.
         whole, checked = checked, model.padding.leave(checked)
         padding = whole.size - checked.size
-        choose_name("target", target, get_args(PlainTarget))
+    with _naming(padding):
         if as_value(target).is_joint:
             as_value(target).rows(checked.size)
             include_query = True  # no row is watched more than another
-    with _naming(padding):
         query = check_query(query, checked.size, model)
         if isinstance(model, Transformer):
             check_head_row(model, target, [query], checked.size)
@@ -217,8 +216,8 @@ def build_request(
             substitutable=getattr(model, "substitutable", None),
             special=getattr(model, "special", None) or (),
             include_query=include_query or table is not None,
-    given, radius = model, getattr(model, "radius", None)
         )
+    given, radius = model, getattr(model, "radius", None)
     # A deletion has no substitute, so a position is listed once, with a symbol that methods
     # do not look up: the number behind the last of the vocabulary.
     deletes = table is not None and table.edit == "delete"

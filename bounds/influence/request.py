@@ -16,10 +16,9 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from bounds.influence.inputs.callable import Radius
 from bounds.influence.inputs.classes import Places, distinct_places
-from bounds.influence.inputs.reading import Reading
 from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.substitution import Substitutions, is_causal, reached
-from bounds.influence.table.layout import Layout
+from bounds.influence.table.layout import Layout, Reading
 from bounds.influence.targets.table import as_value
 from bounds.rounding.precision import Rounding
 

@@ -11,8 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from bounds.influence.inputs.reading import Kind
-from bounds.influence.table.layout import AXES, Layout, Piece, Reduction
+from bounds.influence.table.layout import AXES, Kind, Layout, Piece, Reduction
 from jax_models import InputError
 from jax_models.arguments import choose_name
 from jax_models.run.device_memory import require_memory

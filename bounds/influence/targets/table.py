@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from bounds.influence.targets.base import NumberSymbol, Target, is_count
+from bounds.influence.targets.base import (
+    Activation,
+    Logits,
+    NumberSymbol,
+    Target,
+    is_count,
+)
 from bounds.influence.targets.cosine_distance import CosineDistance
 from bounds.influence.targets.function import TargetFunction
 from bounds.influence.targets.jensen_shannon import JensenShannon
@@ -16,7 +22,6 @@ from bounds.influence.targets.log_probability import (
 )
 from bounds.influence.targets.log_probability_sum import AHEAD, LogProbabilitySum
 from bounds.influence.targets.logit_difference import LogitDifference
-from bounds.influence.targets.plain import Activation, Logits
 from bounds.influence.targets.pooled import Pooled
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, show
