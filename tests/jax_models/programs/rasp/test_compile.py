@@ -38,7 +38,7 @@ return x
 MANY = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1000, 1200)]
 
 
-@pytest.mark.parametrize("seed", [1, 13, 19, 25, 37, 49, *MANY])
+@pytest.mark.parametrize("seed", [16, 26, 42, 46, 62, 74, *MANY])
 def test_random_programs_compute_what_they_mean_with_gap_one(seed):
     """In rational arithmetic, where gaps are exact, and in float64."""
     case = Case(random_program(seed, 3 + seed % 3), ALPHABET)
