@@ -10,7 +10,7 @@ import pytest
 from bounds.batch import execution
 from bounds.batch.execution import open_cluster, submit_cells
 from bounds.batch.specification import Specification
-from bounds.cli import batch, influence
+from bounds.cli import influence, swept
 from bounds.cli.shared.runner import Exports, Work
 from bounds.cli.swept import make_cells
 from bounds.store.output import file_sha256
@@ -77,7 +77,7 @@ def test_a_folder_that_stays_is_read_once_for_a_cell(tmp_path, monkeypatch):
         read.append(path.name)
         return file_sha256(path)
 
-    monkeypatch.setattr(batch, "file_sha256", hashed)
+    monkeypatch.setattr(swept, "file_sha256", hashed)
     nothing = Work(lambda store: Exports({}, ""), rows=lambda store: [])
     monkeypatch.setattr(influence, "plan", lambda options: nothing)
     flags = {"model": str(tmp_path), "length": "3"}

@@ -32,7 +32,6 @@ CHANGED = [
     ("lipschitz", [], "--restarts=1", 0),
     ("sensitivity", [], "--form=real", 0),
     ("sensitivity", [], "--target=logit_difference:0:1", 0),
-    ("supremum", [], "--include_query", 0),
     ("supremum", [], "--length=5", 0),
 ]
 
