@@ -67,6 +67,11 @@ def test_a_finished_part_is_not_done_again(run, monkeypatch):
     took = read_store(OUT / "results.sqlite").column("seconds").sum()
     assert before["seconds"] == pytest.approx(took)
     assert picture.read_bytes() == drawn
+    # Of longer inputs lines could not be read.
+    monkeypatch.setattr("bounds.cli.restrict.LEGIBLE", 2)
+    picture.unlink()
+    assert "restriction.png" not in run("restrict", *SHAPE, *QUICK).out
+    assert not picture.exists()
     with pytest.raises(AssertionError, match="searched again"):
         run("restrict", *SHAPE, *QUICK, "--fresh")
 
