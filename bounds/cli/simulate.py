@@ -25,7 +25,6 @@ from bounds.simulation.compute import BUDGET, COLUMNS, SimulationCurve, simulate
 from bounds.simulation.paper_shape import check_simulable
 from bounds.simulation.report import simulation_report
 from bounds.simulation.result import parse_schedule
-from bounds.store.table import Table
 
 
 class SimulateOptions(
@@ -79,7 +78,7 @@ def plan(options: SimulateOptions) -> Work:
     )
 
     def export(rows: list[dict[str, Any]]) -> Exports:
-        curve = SimulationCurve(Table(tuple(rows)))
+        curve = SimulationCurve(tuple(rows))
         record = curve.record() | subject.named
         return Exports(record, simulation_report(rows), COLUMNS, rows, curve.plot)
 

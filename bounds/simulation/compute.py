@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ from bounds.simulation.paper_shape import (
 )
 from bounds.simulation.result import Simulation, measured_errors
 from bounds.store.output import write_csv
-from bounds.store.table import Rows, Table
+from bounds.store.table import Table
 from jax_models import InputError, PositionTable, Transformer
 from jax_models.arguments import expect_integer, expect_number, expect_strings
 from jax_models.model.attention import Attention
@@ -286,22 +286,16 @@ COLUMNS = tuple(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class SimulationCurve(Rows):
+class SimulationCurve(Table):
     """Temperatures and errors against n, for one hard model.
 
     Attributes:
-        table: Rows as `Simulation.row` gives them, one per n.
+        rows: Rows as `Simulation.row` gives them, one per n.
     """
-
-    table: Table
-
-    def _rows(self) -> tuple[Mapping[str, Any], ...]:
-        return self.table.rows
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the rows as CSV, without the series of temperatures that `plot` draws."""
-        write_csv(path, COLUMNS, self.table)
+        write_csv(path, COLUMNS, self)
 
     def record(self) -> dict[str, Any]:
         """The rows, and which of their numbers are bounds, for a JSON file."""
@@ -310,14 +304,14 @@ class SimulationCurve(Rows):
             "as equal: see notes), bound_certificate and bound_at, over exact reals, for "
             "the inputs considered",
             "measured": "error_formula, error_certificate, errors",
-            "rows": self.table.rows,
+            "rows": self.rows,
         }
 
     def plot(self) -> "Figure":
         """Draw error against temperature with the bounds; a Matplotlib figure."""
         from bounds.figures.curves import simulation_figure
 
-        return simulation_figure(self.table)
+        return simulation_figure(self)
 
 
 def simulation_curve(
@@ -355,4 +349,4 @@ def simulation_curve(
         ).row()
         for n in lengths
     ]
-    return SimulationCurve(Table(tuple(rows)))
+    return SimulationCurve(tuple(rows))

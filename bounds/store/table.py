@@ -136,7 +136,8 @@ class Table(Rows):
         names = self.columns
         shown = [*names[:SHOWN], *(["..."] if len(names) > SHOWN else [])]
         size = f"{len(self)} row{'s' * (len(self) != 1)} of {len(names)} column"
-        return f"Table({size}{'s' * (len(names) != 1)}: {', '.join(shown) or 'none'})"
+        size += "s" * (len(names) != 1)
+        return f"{type(self).__name__}({size}: {', '.join(shown) or 'none'})"
 
     def _rows(self) -> tuple[Mapping[str, Any], ...]:
         return self.rows
