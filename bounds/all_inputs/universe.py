@@ -215,10 +215,11 @@ def largest(
     # Of a hard row that no run moves no decision has changed.
     still = (value == 0) & (move == 0) & universe.model.is_hard
     radius = np.where(still, 0.0, usual_radii(*given, subtracted=False))
-    ends = max(0.0, float((value - radius).max())), float((value + radius).max())
+    low, high = max(0.0, float((value - radius).max())), float((value + radius).max())
     part = bisect.bisect_right(starts, best) - 1
-    named = attained[part](best - starts[part])
-    return Found(float(value[best]), *ends, *named, value.size, merge_ties(met))
+    tokens, position, symbol = attained[part](best - starts[part])
+    counted = value.size, merge_ties(met)
+    return Found(float(value[best]), low, high, tokens, position, symbol, *counted)
 
 
 def _changes(

@@ -344,8 +344,8 @@ def read_slots(scored: ScoredRows, block: SlotBlock) -> list[Readings]:
         chosen = []
         for sets in block.heads:
             allowed = sets.possible[at][:, reached]
-            cells = (x[at[:, None], rows] for x in (sets.low, sets.cells))
-            attended, open_ = _decide(*cells, allowed, scored.attention.weighting)
+            low, high = (x[at[:, None], rows] for x in (sets.low, sets.cells))
+            attended, open_ = _decide(low, high, allowed, scored.attention.weighting)
             if open_.any():
                 case = int(open_.argmax())
                 raise Undecided(slot, rows[case, allowed[case]].tolist())
@@ -407,7 +407,7 @@ def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclos
             parts.append(mean_of_members(chosen[:, None], values)[:, 0])
             continue
         winner = one.rows[np.arange(len(one.own)), chosen.argmax(axis=1)]
-        parts.append(value[winner].where(chosen.any(axis=1)[:, None]))
+        parts.append(value[winner].where(chosen.sum(axis=1)[:, None] > 0))
     return Enclosed.concatenate(parts)
 
 

@@ -233,9 +233,9 @@ def score_head(layer: Layer, head: int, inputs: Enclosure, below: Tables) -> Hea
         # The model divides the queries, not the scores.
         queries = divide(queries, scale)
         # A product of two numbers is a multiple of two to the sum of their last bits.
-        bits = (last_bit(x.centre).min(axis=0) for x in (queries, keys))
+        bits = np.add(*(last_bit(x.centre).min(axis=0) for x in (queries, keys)))
         size = np.abs(queries.centre).max(axis=0) @ np.abs(keys.centre).max(axis=0)
-        exact = queries.exact and keys.exact and bool(fits(size, sum(bits).min()))
+        exact = queries.exact and keys.exact and bool(fits(size, bits.min()))
     return HeadScores(attention, head, queries, keys, scale, exact)
 
 
