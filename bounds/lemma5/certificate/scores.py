@@ -30,8 +30,6 @@ from jax_models.model.pytree import pytree
 from jax_models.model.scores import AdditiveScore, DotProductScore, Score
 from jax_models.weighting.base import same_position
 
-__all__ = ["AdditiveRule", "DotProductRule", "ScoreRule", "score_rule"]
-
 Queries: TypeAlias = Float[Array, "heads rows d_k"]
 Keys: TypeAlias = Float[Array, "heads keys d_k"]
 Scale: TypeAlias = Float[Array, "rows"]
