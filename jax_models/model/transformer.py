@@ -72,10 +72,11 @@ class Transformer:
         """Makes lists and arrays of layers, names and symbols tuples."""
         for name in ("layers", "vocabulary", "substitutable", "special"):
             value = getattr(self, name)
-            if isinstance(value, list | np.ndarray) or (
-                # A tuple of many symbols is not gone through each time.
-                isinstance(value, tuple) and isinstance((*value[:1], 0)[0], np.integer)
-            ):
+            # A tuple of many plain symbols is not gone through each time.
+            of_numpy = isinstance(value, tuple) and isinstance(
+                next(iter(value), None), np.integer
+            )
+            if of_numpy or isinstance(value, list | np.ndarray):
                 plain = (int(x) if isinstance(x, np.integer) else x for x in value)
                 vars(self)[name] = tuple(plain)
 

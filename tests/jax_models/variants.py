@@ -9,6 +9,7 @@ import jax_models as jm
 from jax_models.model.mask import MASKS
 from jax_models.weighting import WEIGHTINGS
 from tests.architecture import small_model
+from tests.bounds.influence.models import allowed as allowed
 
 SHAPE = {"num_heads": 2, "d_model": 8, "d_ff": 12, "vocab_size": 3, "dtype": "float64"}
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, 3, 13))
@@ -32,14 +33,6 @@ FACTORS = {
     "final_norm": (False, True),
     "biases": (False, True),
 }
-
-
-def allowed(case):
-    of_position = case.get("temperature") == "power of the position"
-    concat = case.get("combine") == "concat"
-    return (not of_position or "future" in case.get("mask", "future")) and (
-        not concat or case.get("layer_norm", "none") == "none"
-    )
 
 
 def build(case, **changed) -> Any:

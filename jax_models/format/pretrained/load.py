@@ -235,15 +235,13 @@ def _default_head(source: Folder, family: Family, prefix: str) -> str:
     listed = ["Model"] if listed == [] else listed
     if not isinstance(listed, list) or not isinstance(listed[0], str):
         raise InputError(f"{where} is {show(listed)}; expected a list of names")
-    ends = (end for end in ARCHITECTURES if listed[0].endswith(end))
-    found = ARCHITECTURES[name] if (name := next(ends, None)) else "none"
-    if found not in ("none", *family.heads) or not (
-        name or listed[0].endswith("Model")
-    ):
+    ends = (head for end, head in ARCHITECTURES.items() if listed[0].endswith(end))
+    found = next(ends, "")
+    if found not in ("none", *family.heads):
         raise InputError(
             f"{where} is {listed[0]}, whose head is not read; give --head=none (head=) to "
             "read the model without it; expected a name that ends in one of "
-            f"{', '.join([*ARCHITECTURES, 'Model'])}"
+            f"{', '.join(ARCHITECTURES)}"
         )
     return found
 

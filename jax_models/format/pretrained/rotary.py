@@ -10,13 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from jax_models.arguments import choose_name, expect_integer, expect_number, show
+from jax_models.arguments import choose_name, expect_number, show
 from jax_models.errors import InputError
 from jax_models.format.pretrained.parts import Source
 
 # Keys of configurations with a scaling, and the scalings that are read.
 KEYS = ("rope_parameters", "rope_scaling")
 KINDS = ("default", "linear", "llama3", "yarn")
+# Numbers of scalings in the format, and their keys in a configuration.
+SCALINGS = {
+    "linear": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "low_frequency_factor": "low_freq_factor",
+        "high_frequency_factor": "high_freq_factor",
+        "original_length": "original_max_position_embeddings",
+    },
+}
 
 
 def check_scalings(folder: Source) -> None:
@@ -114,20 +124,10 @@ def _settings(
         return {"rotary": entry | {"scaling": scaling}, "temperature": temperature}
     if kind == "default":
         return {"rotary": entry}
-    names = {"factor": "factor"}
-    if kind == "llama3":
-        names |= {
-            "low_frequency_factor": "low_freq_factor",
-            "high_frequency_factor": "high_freq_factor",
-        }
     scaling = {"kind": kind} | {
         name: expect_number(f"{own} in {where}", found.get(own), 0, above=True)
-        for name, own in names.items()
+        for name, own in SCALINGS[kind].items()
     }
-    if kind == "llama3":
-        own = "original_max_position_embeddings"
-        length = expect_integer(f"{own} in {where}", found.get(own), 1)
-        scaling["original_length"] = length
     return {"rotary": entry | {"scaling": scaling}}
 
 

@@ -93,15 +93,12 @@ def test_the_example_is_a_config():
 
 def test_what_is_not_said_is_what_the_page_says():
     short = {"format": config.FORMATS[0], "layers": [{"weighting": "softmax"}]}
-    read = config.decode_config(short)
-    assert {k: read[k] for k in config.SHARED} == {
+    (layer,) = config.decode_config(short)["layers"]
+    assert {k: value for k, value in layer.items() if value is not None} == {
         "norm": "layer_norm",
         "layer_norm": "none",
         "layer_norm_epsilon": 1e-5,
         "activation": "relu",
-    }
-    layer = {k: read["layers"][0][k] for k in config.OWN | config.ONCE}
-    assert {k: value for k, value in layer.items() if value is not None} == {
         "weighting": "softmax",
         "mask": "none",
         "score": "scaled_dot_product",

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from jax_models.format.model_check import check_model
-from jax_models.model.pytree import map_once
 from jax_models.model.reweight import at_length
 from jax_models.model.temperature import ConstantTemperature, InverseLogTemperature
 from tests.architecture import small_model
@@ -49,18 +47,6 @@ CHANGES = {
     "with_temperature": lambda model: jm.with_temperature(model, 2.0),
     "at_length": lambda model: at_length(model, 5),
     "jit": jax.jit(lambda model: jax.tree.map(lambda x: x + 1, model)),
-    "unchecked temperatures": lambda model: check_model(
-        dataclasses.replace(
-            model,
-            layers=map_once(
-                lambda layer: dataclasses.replace(
-                    layer,
-                    attention=dataclasses.replace(layer.attention, temperature=0.5),
-                ),
-                model.layers,
-            ),
-        )
-    ),
 }
 
 

@@ -8,10 +8,10 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import bounds
-import jax_models as jm
 from bounds.cli.main import main
 from jax_models.run import kept_programs
 from jax_models.run.kept_programs import keep_programs, mend, user_folder
+from tests.architecture import small_model
 
 SETTINGS = (
     "jax_enable_compilation_cache",
@@ -24,8 +24,9 @@ SETTINGS = (
 
 
 @pytest.fixture(autouse=True)
-def settings(monkeypatch):
-    """JAX as a new process has it, and as it was after the test."""
+def settings(tmp_path, monkeypatch):
+    """JAX as a new process of a new user has it, and as it was after the test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     before = {name: getattr(jax.config, name) for name in SETTINGS}
     jax.config.update("jax_enable_compilation_cache", True)
     jax.config.update("jax_compilation_cache_dir", None)
@@ -61,35 +62,35 @@ def programs(folder):
     return sorted(folder.glob("*-cache"))
 
 
+def kept_once(folder, one, other, compute=compute):
+    """Results for two sizes, the second of which compiles nothing."""
+    keep_programs(str(folder))
+    first, some = compiled_anew(one, compute)
+    again, none = compiled_anew(other, compute)
+    assert (some > 0, none) == (True, 0)
+    return first, again
+
+
 def test_a_program_is_compiled_once_and_computes_the_same(tmp_path):
     plain = compute(5)
-    keep_programs(str(tmp_path))
-    first, some = compiled_anew(5)
-    again, none = compiled_anew(5)
-    assert (some > 0, none) == (True, 0)
-    np.testing.assert_array_equal(first, plain)
-    np.testing.assert_array_equal(again, plain)
+    for found in kept_once(tmp_path, 5, 5):
+        np.testing.assert_array_equal(found, plain)
 
 
 def test_inputs_of_similar_lengths_share_programs(tmp_path):
-    shape = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4, "vocab_size": 2}
-    model = jm.random_transformer(jax.random.key(0), **shape)
+    model = small_model()
 
     def ask(length):
         tokens = np.arange(length) % 2
         options = {"method": "exhaustive", "rounding": "none"}
         return bounds.compute_influence(model, tokens, **options).max
 
-    keep_programs(str(tmp_path))
-    first, some = compiled_anew(43, ask)
-    again, none = compiled_anew(47, ask)
-    assert (some > 0, none) == (True, 0)
+    first, again = kept_once(tmp_path, 43, 47, ask)
     assert first != again
     assert compiled_anew(49, ask)[1] > 0  # of the next bucket
 
 
-def test_the_folder_is_the_users_by_default(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_the_folder_is_the_users_by_default(tmp_path):
     keep_programs(None)
     assert user_folder() == tmp_path / "attention-bounds"
     assert jax.config.values["jax_compilation_cache_dir"] == str(user_folder())
@@ -100,8 +101,7 @@ def test_the_folder_is_the_users_by_default(tmp_path, monkeypatch):
     ("setting", "value"),
     [("jax_compilation_cache_dir", "/mine"), ("jax_enable_compilation_cache", False)],
 )
-def test_what_jax_was_told_holds(tmp_path, monkeypatch, setting, value):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_what_jax_was_told_holds(tmp_path, setting, value):
     jax.config.update(setting, value)
     before = {name: getattr(jax.config, name) for name in SETTINGS}
     keep_programs(None)
@@ -109,8 +109,7 @@ def test_what_jax_was_told_holds(tmp_path, monkeypatch, setting, value):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_off_keeps_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_off_keeps_nothing(tmp_path):
     keep_programs("off")
     compute(6)
     assert list(tmp_path.iterdir()) == []

@@ -26,7 +26,7 @@ FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), LLAMA),
 }
 
-# The head of a class in `architectures`, by how its name ends; none of another.
+# The head of a class in `architectures`, by the first of these that its name ends in.
 ARCHITECTURES = {
     "ElectraForPreTraining": "discriminator",
     "ForMaskedLM": "masked_lm",
@@ -35,6 +35,7 @@ ARCHITECTURES = {
     "LMHeadModel": "causal_lm",
     "ForSequenceClassification": "classifier",
     "ForTokenClassification": "token_classifier",
+    "Model": "none",
 }
 
 # Prefixes of tensor names of all heads, also of those that are not supported, such as BERT's

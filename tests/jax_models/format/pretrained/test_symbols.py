@@ -13,8 +13,7 @@ from safetensors.numpy import load_file
 import bounds
 import jax_models as jm
 from bounds.curves.inputs import GivenInputs
-from jax_models.format.build import build_model, name_tensors
-from jax_models.format.config import encode_config
+from jax_models.format.build import build_model
 from tests.bounds.influence.expect import encloses, refused
 from tests.jax_models.format.pretrained.folders import (
     FIXTURES,
@@ -24,6 +23,7 @@ from tests.jax_models.format.pretrained.folders import (
     copied,
     refusal,
 )
+from tests.written import written
 
 V = 20  # rows of every fixture's embedding
 LETTERS = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *"ACDEFGHI"]
@@ -280,8 +280,7 @@ def test_a_text_alone_is_of_the_first_type(model, tmp_path):
     ],
 )
 def test_a_file_of_pairs_that_is_not_whole_is_refused(separator, left_out, said, model):
-    tensors = dict(name_tensors(model))
-    config = encode_config(model, tensors)
+    config, tensors = written(model)
     config["position"] = {"kind": "pairs", "separator": separator}
     tensors.pop(left_out, None)
     with refused(re.escape(said)):
