@@ -1,7 +1,5 @@
 """Tiny models of wild sizes, and what the screen claims of them against two passes."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,87 +36,80 @@ def wild_model(seed, **case):
     return jax.tree.map(scale, model)
 
 
-@functools.lru_cache
-def _pass(structure_key, depth):
-    del structure_key
+@jax.jit
+def passes(model, inputs):
+    """Rows [inputs, n, d] before, between and after the layers."""
+    rows = [jax.vmap(lambda tokens: embed(model, tokens))(inputs)]
+    for layer in model.layers:
+        rows.append(jax.vmap(lambda x, layer=layer: apply_layer(layer, x)[0])(rows[-1]))
+    return rows
 
-    def run(model, tokens):
-        rows = [embed(model, tokens)]
-        for layer in model.layers[:depth]:
-            rows.append(apply_layer(layer, rows[-1])[0])
-        return rows
 
-    return jax.jit(run)
+screen = jax.jit(screen_states, static_argnames=("query", "target", "row_tile"))
 
 
 def examine(model, query, target="activation", groups=2, rank=0, tokens=TOKENS):
     """Returns error / bound of the target, of rows between layers, and of row i."""
     position = np.array([i for i in range(tokens.size) if i != query], np.int32)
-    symbol = (1 - tokens[position]).astype(np.int32)
-    tokens = jnp.asarray(tokens)
-    base = prepare_screen(model, tokens, query, target)
+    changed = np.repeat(tokens[None], position.size, axis=0)
+    each = np.arange(position.size)
+    changed[each, position] = symbol = 1 - tokens[position]
+    base = prepare_screen(model, jnp.asarray(tokens), query, target)
     envelopes = prepare_envelopes(model, base, groups, rank)
-    options = {"query": query, "target": target, "row_tile": tokens.size}
-    found, states = _screen(
-        ScreenLevel(model, tokens, base, envelopes),
+    found, states = screen(
+        ScreenLevel(model, jnp.asarray(tokens), base, envelopes),
         jnp.asarray(position),
-        jnp.asarray(symbol),
-        **options,
+        jnp.asarray(symbol, jnp.int32),
+        query=query,
+        target=target,
+        row_tile=tokens.size,
     )
-    run = _pass(jax.tree.structure(model), len(model.layers))
-    before = [np.asarray(x) for x in run(model, tokens)]
-    ratios = {"target": 0.0, "rows": 0.0, "reads": 0.0, "own": 0.0}
+    rows = [
+        np.asarray(x) for x in passes(model, np.concatenate([tokens[None], changed]))
+    ]
+    before, change = [x[0] for x in rows], [x[1:] - x[0] for x in rows]
+    largest = np.max([np.abs(x).max(axis=(1, 2)) for x in rows], axis=0)
+    largest = np.maximum(largest[0], largest[1:])
+    rounding = 1e-12 * largest * np.maximum(1.0, largest)
+
+    def excess(error, bound):
+        """Largest error / bound, substitutions first; other than numbers bound nothing."""
+        bound = np.asarray(bound).reshape(error.shape)
+        error = error - rounding.reshape(-1, *[1] * (error.ndim - 1))
+        shows = np.isfinite(bound) & (error > 0)
+        return (error[shows] / np.maximum(bound[shows], 1e-300)).max(initial=0.0)
+
+    final = jnp.asarray(before[-1][query])
+    exact = jax.vmap(lambda x: change_target(model, final, x, target))(
+        change[-1][:, query]
+    )
+    ratios = {"target": excess(norms(exact - np.asarray(found.change)), found.error)}
+    of_rows, of_own, rests = [0.0], [0.0], []
+    for state, moved in zip(states, change[1:], strict=False):
+        rest = moved - np.moveaxis(np.asarray(state.known), 2, 0)
+        rest[each, position] = 0
+        rests.append(rest)
+        of_rows.append(excess(norms(rest), np.asarray(state.unknown).T))
+        own = moved[each, position] - np.asarray(state.own).T
+        of_own.append(excess(norms(own), state.own_unknown))
+    ratios |= {"rows": max(of_rows), "own": max(of_own)}
     reader = LastReads(model.layers[-1], base.last.prepared.queries[:, 0])
-    values = max(np.abs(x).max() for x in before)
-    for k, (i, s) in enumerate(zip(position, symbol, strict=True)):
-        after = [np.asarray(x) for x in run(model, tokens.at[i].set(int(s)))]
-        change = [b - a for a, b in zip(before, after, strict=True)]
-        largest = max(values, *(np.abs(x).max() for x in after))
-        rounding = 1e-12 * largest * max(1.0, largest)
-        exact = change_target(
-            model,
-            jnp.asarray(before[-1][query]),
-            jnp.asarray(change[-1][query]),
-            target,
-        )
-        error = np.linalg.norm(np.asarray(exact) - np.asarray(found.change)[k])
-        _raise(ratios, "target", error, float(found.error[k]), rounding)
-        for state, moved in zip(states, change[1:], strict=False):
-            rest = np.linalg.norm(moved - np.asarray(state.known)[:, :, k], axis=1)
-            own = np.linalg.norm(moved[i] - np.asarray(state.own)[:, k])
-            rest[i] = 0
-            for error, bound in zip(rest, np.asarray(state.unknown)[:, k], strict=True):
-                _raise(ratios, "rows", error, bound, rounding)
-            _raise(ratios, "own", own, float(state.own_unknown[k]), rounding)
-        rest = change[-2] - np.asarray(states[-1].known)[:, :, k]
-        rest[i] = 0
-        bounds = np.asarray(states[-1].reads)[:, :, k]
-        for norm, bound in zip(
-            read_norms(reader, before[-2], rest), bounds, strict=True
-        ):
-            for one, most in zip(norm, bound, strict=True):
-                _raise(ratios, "reads", one, most, rounding)
-    return ratios
+    read = read_norms(reader, before[-2], rests[-1])
+    bounds = np.moveaxis(np.asarray(states[-1].reads), 2, 0)
+    return {**ratios, "reads": excess(read, bounds)}
+
+
+def norms(rows):
+    return np.linalg.norm(rows, axis=-1)
 
 
 def read_norms(reader, rows, rest):
     """Norms of what the last layer reads of changes of its input rows, to first order."""
     derivative = np.asarray(reader.derivative(jnp.asarray(rows)))
     moved = (derivative @ rest[..., None])[..., 0]
-    found, first = [], 0
-    for h, e in (x.shape[:2] for x in reader.maps):
-        part = moved[:, first : first + h * e].reshape(-1, h, e)
-        found.append(np.linalg.norm(part, axis=-1))
-        first += h * e
-    return np.concatenate(found, axis=1)
-
-
-def _raise(ratios, name, error, bound, rounding):
-    if np.isnan(bound) or np.isinf(bound):
-        return  # says nothing, and is not used
-    excess = max(error - rounding, 0.0)
-    if excess > 0:
-        ratios[name] = max(ratios[name], excess / max(bound, 1e-300))
-
-
-_screen = jax.jit(screen_states, static_argnames=("query", "target", "row_tile"))
+    ends = np.cumsum([h * e for h, e in (x.shape[:2] for x in reader.maps)])[:-1]
+    heads = reader.maps[0].shape[0]
+    parts = (
+        x.reshape(*x.shape[:-1], heads, -1) for x in np.split(moved, ends, axis=-1)
+    )
+    return np.concatenate([norms(x) for x in parts], axis=-1)
