@@ -40,6 +40,7 @@ from bounds.influence.result import Enclosures, Level
 from bounds.influence.rounding import FEWEST, runs_of
 from bounds.influence.screening.defect import defect
 from bounds.influence.screening.screen import (
+    STRETCHES,
     ScreenBase,
     ScreenedBlock,
     ScreenLevel,
@@ -47,7 +48,7 @@ from bounds.influence.screening.screen import (
     prepare_screen,
     screen_block,
 )
-from bounds.influence.targets.change import nonlinear_head
+from bounds.influence.targets.change import nonlinear_head, target_map
 from bounds.numbers.norms import euclidean_norms
 from bounds.readings import unsupported_dropout, unsupported_operation
 from bounds.rounding.moved_inputs import RUNS, move_apart
@@ -85,7 +86,7 @@ def block_sizes(request: InfluenceRequest) -> BlockSizes:
     reads = 2 * 3 * model.layers[-1].attention.num_heads
     each = STATES * len(model.layers) * (model.width + 2) + reads
     each = each * n * model.dtype.itemsize
-    held = 2 * base_bytes(model, n)
+    held = held_bytes(request)
     batch = fit_block(
         min(suited, request.position.size),
         lambda size: held + IN_FLIGHT * size * each,
@@ -93,6 +94,25 @@ def block_sizes(request: InfluenceRequest) -> BlockSizes:
     )
     rows = max(8, min(n, TILE_ELEMENTS[which] // (batch * model.width)))
     return BlockSizes(batch, rows)
+
+
+def held_bytes(request: InfluenceRequest) -> float:
+    """Upper bound on bytes of base and adjoint passes of all runs, and of the envelopes."""
+    model, n = request.model, request.tokens.size
+    target = jax.eval_shape(lambda given: target_map(given, request.target), model)
+    groups, rank = (max(sharpness) for sharpness in zip(*LADDER, strict=True))
+    by_run, shared = 0, 0
+    for depth, layer in enumerate(model.layers[1:], start=2):
+        attention, hidden = layer.attention, layer.feed_forward.hidden
+        heads, value = attention.num_heads, attention.value_width
+        # Cotangents of attention's input and of heads, covariances, norms of derivatives.
+        by_run += target.shape[0] * (model.width + heads * value)
+        by_run += heads * attention.key_width * value + 2 * (heads + 2) * hidden
+        if depth < len(model.layers):
+            # Maxima of groups, factors by rows and by columns of all stretches.
+            shared += heads * (4 * min(groups, n) + (1 + STRETCHES) * rank)
+    elements = ((1 + RUNS) * by_run + shared) * n
+    return base_bytes(model, n) + elements * model.dtype.itemsize
 
 
 class Climb:

@@ -112,8 +112,7 @@ def weigh_rows(
         def second(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
             found, seen, keys, values = weights(index, valid)
             key = keys[:, None] - top_key[:, :, None] - above_top[:, :, None]
-            value = values[:, None] - summary.top_value[:, :, None]
-            value = value - summary.above_top[:, :, None]
+            value = values[:, None] - summary.mean[:, :, None]
             x = jnp.sqrt((key * key).sum(axis=-1))
             v = jnp.sqrt((value * value).sum(axis=-1))
             weighted = found * x

@@ -11,8 +11,8 @@ Source: docs/screened.md, sections 2.7, 2.8 and 2.10.
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
+import itertools
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,8 @@ from jax_models.model.rows import Activation, Affine, Operation
 
 HIGHEST = jax.lax.Precision.HIGHEST
 READS = "reads"  # a key among names of rows; no row has this name
+# Number and width of parts of a row, of one kind after another.
+Parts: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @pytree
@@ -56,6 +58,11 @@ class LastReads:
         return key, value, score[:, None]
 
     @property
+    def parts(self) -> Parts:
+        """(heads, width) of each of the stacked `maps`."""
+        return tuple((heads, width) for heads, width, _ in (x.shape for x in self.maps))
+
+    @property
     def map_norms(self) -> Float[Array, "reads"]:
         """Upper bounds on spectral norms of the maps: keys, values, scores of every head."""
         return jnp.concatenate([spectral_norms(x) for x in self.maps])
@@ -68,24 +75,6 @@ class LastReads:
         program = self.layer.reads
         return pull(program, {"y": rows}, {program.output: maps})["y"]
 
-    def norms_of(
-        self, rows: int, of_entries: bool, derivative: Float[Array, "*rows maps inputs"]
-    ) -> Float[Array, "rows reads *inputs"]:
-        """Upper bounds on norms of `derivative` by map; by input entry if `of_entries`."""
-        norm: Callable[[Array], Array] = _columns if of_entries else spectral_norms
-        lead, width = derivative.shape[:-2], derivative.shape[-1]
-        found, first = [], 0
-        for h, e in (x.shape[:2] for x in self.maps):
-            part = derivative[..., first : first + h * e, :]
-            found.append(norm(part.reshape(*lead, h, e, width)))
-            first += h * e
-        norms = jnp.concatenate(found, axis=len(lead))
-        return norms if lead else jnp.broadcast_to(norms, (rows, *norms.shape))
-
-
-def _columns(maps: Float[Array, "*batch read width"]) -> Float[Array, "*batch width"]:
-    return jnp.sqrt((maps * maps).sum(axis=-2))
-
 
 @pytree
 class RowMap:
@@ -96,7 +85,8 @@ class RowMap:
     base: RowBase  # [r, ...]
     # Norms of the derivatives of the named rows.
     by_source: dict[str, Array]  # [r, s], [r, f, s] by entry or part
-    by_defect: dict[str, dict[str, Array]]  # [r]; [r, f] of entries, by either
+    # [r]; [r, f] of entries, by either; None by the row's own operation.
+    by_defect: dict[str, dict[str, Array | None]]
     # |cotangent| of the outputs of nonlinear operations [r], [r, f] by entry.
     weights: dict[str, Array]
     # The same of the layer's output, and of the row `y` that it begins with.
@@ -119,26 +109,34 @@ def make_row_map(
     read = {
         name: entrywise(step.operation) for step in program.bent for name in step.inputs
     }
+    # Named rows with what is read of them, and by which parts.
+    asked: dict[str, tuple[str, Array, Parts | None]] = {}
+    for name, entries in {**read, program.output: False}.items():
+        width = base.rows[name].shape[-1] if name in base.rows else d
+        identity = jnp.eye(width, dtype=cotangents.dtype)
+        asked[name] = name, identity, ((width, 1),) if entries else None
+    if reader is not None:
+        asked[READS] = program.output, reader.derivative(output), reader.parts
     by_source, by_defect, heads = {}, {}, layer.attention.num_heads
-    asked = [*read.items(), (program.output, False)]
-    for name, entries in asked if reader is None else [*asked, (READS, False)]:
-        if reader is not None and name == READS:
-            given = {program.output: reader.derivative(output)}
-            norms = functools.partial(reader.norms_of, r)
-        else:
-            width = base.rows[name].shape[-1] if name in base.rows else d
-            identity = jnp.eye(width, dtype=cotangents.dtype)
-            given = {name: identity}
-            norms = functools.partial(_norms, r, identity, entries)
-        found = pull(program, base.rows, given)
-        by_source[name] = _by_source(found, heads, functools.partial(norms, False))
+    for name, (row, given, parts) in asked.items():
+        found = pull(program, base.rows, {row: given})
+        norms = functools.partial(_norms, r, parts)
+        sources = [norms(found["y"], False)]
+        if "heads" in found:
+            by_head = jnp.split(found["heads"], heads, axis=-1)
+            sources += [norms(x, False) for x in by_head]
+        else:  # of rows that do not read attention
+            sources += [jnp.zeros_like(sources[0])] * heads
+        by_source[name] = jnp.stack(sources, axis=-1)
         by_defect[name] = {
-            step.name: norms(entrywise(step.operation), found[step.name])
+            step.name: None
+            if step.name == name
+            else norms(found[step.name], entrywise(step.operation))
             for step in program.bent
             if step.name in found
         }
     weights = {
-        step.name: _norms(r, None, False, entrywise(step.operation), wanted[step.name])
+        step.name: _norms(r, None, wanted[step.name], entrywise(step.operation))
         for step in program.bent
     }
     unordered = dataclasses.replace(base, distance=None, nearest=None)
@@ -182,7 +180,10 @@ def move_row_map(
         total = jnp.einsum("j...s,sji->j...i", gains, sources, precision=HIGHEST)
         for before, gain in rows.by_defect[name].items():
             if before in defects:
-                total = total + _carry(gain, defects[before], total.ndim == 3)
+                found = defects[before]
+                if gain is not None:
+                    found = _carry(gain, found, total.ndim == 3)
+                total = total + found
         return total
 
     for step in program.bent:
@@ -218,36 +219,30 @@ def _(operation: Activation, base: tuple[Any, ...], *changes: Array) -> Array:
 
 def _norms(
     rows: int,
-    identity: Any,
-    to_entries: bool,
-    of_entries: bool,
+    parts: Parts | None,
     derivative: Float[Array, "*rows out read"],
-) -> Float[Array, "rows *entries"]:
-    """Upper bounds on derivatives' norms; by output (`to_entries`), input (`of_entries`)."""
-    if to_entries and of_entries:
-        found = jnp.abs(derivative)
-    elif to_entries or of_entries:
-        squares = derivative * derivative
-        found = jnp.sqrt(squares.sum(axis=-1 if to_entries else -2))
-    # Its norm is 1 without a decomposition.
-    elif derivative is identity:
-        found = jnp.ones((), derivative.dtype)
+    of_entries: bool,
+) -> Float[Array, "rows ..."]:
+    """Upper bounds on norms of a derivative's parts by output; by input if `of_entries`."""
+    *lead, _, read = derivative.shape
+
+    def norm(maps: Float[Array, "*batch out read"]) -> Float[Array, "..."]:
+        if of_entries or maps.shape[-2] == 1:
+            axes = -2 if of_entries else (-2, -1)
+            return jnp.sqrt((maps * maps).sum(axis=axes))
+        return spectral_norms(maps)
+
+    if parts is None:
+        found = norm(derivative)
     else:
-        found = spectral_norms(derivative)
-    if derivative.ndim == 2:
-        found = jnp.broadcast_to(found, (rows, *found.shape))
-    return found
-
-
-def _by_source(
-    found: dict[str, Array], heads: int, norms: Callable[[Array], Array]
-) -> Float[Array, "rows *entries sources"]:
-    """Upper bounds on norms of derivatives in the row and in each head's output."""
-    by_row = norms(found["y"])
-    by_head = [jnp.zeros_like(by_row)] * heads  # of rows that do not read attention
-    if "heads" in found:
-        by_head = [norms(x) for x in jnp.split(found["heads"], heads, axis=-1)]
-    return jnp.stack([by_row, *by_head], axis=-1)
+        ends = itertools.accumulate(count * width for count, width in parts[:-1])
+        split = jnp.split(derivative, list(ends), axis=-2)
+        found = [
+            norm(x.reshape(*lead, *part, read))
+            for x, part in zip(split, parts, strict=True)
+        ]
+        found = jnp.concatenate(found, axis=len(lead))
+    return found if lead else jnp.broadcast_to(found, (rows, *found.shape))
 
 
 def _carry(

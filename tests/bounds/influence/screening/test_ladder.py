@@ -9,10 +9,13 @@ import pytest
 
 import jax_models as jm
 from bounds import Screened
-from bounds.influence import choice, compute_influence
+from bounds.influence import InfluenceRequest, choice, compute_influence
 from bounds.influence.rounding import FEWEST
 from bounds.influence.screening import ladder
+from bounds.influence.screening.screen import prepare_screen
+from bounds.influence.substitution import list_substitutions
 from bounds.numbers.kind import ROUNDING
+from bounds.rounding.moved_inputs import RUNS
 from jax_models.model.reweight import with_dtype
 from tests.bounds.influence.asking import as_values
 from tests.bounds.influence.expect import meet, refused
@@ -127,6 +130,27 @@ def test_auto_screens_where_the_maximum_alone_is_asked(monkeypatch):
     assert found.uncertified == 0
     assert (found.position, found.symbol) == (exact.position, exact.symbol)
     assert found.max == pytest.approx(exact.max, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"layer_norm": "pre", "d_ff": 32},
+        {"layer_norm": "post", "d_model": 32, "num_layers": 4},
+        {"gated": True, "d_ff": 64},
+    ],
+    ids=str,
+)
+def test_what_a_screen_holds_is_below_its_model(case):
+    """Shapes alone, of as many rows as make all else small."""
+    model, tokens = jax.eval_shape(lambda: small(**case)), np.resize(TOKENS, 4096)
+    pairs = list_substitutions(tokens, 3, query=0)
+    request = InfluenceRequest(model, tokens, 0, "activation", pairs)
+    base = jax.eval_shape(
+        lambda model: prepare_screen(model, jnp.asarray(tokens), 0, "activation"), model
+    )
+    held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(base))
+    assert (1 + RUNS) * held <= ladder.held_bytes(request) <= 3 * (1 + RUNS) * held
 
 
 @pytest.mark.slow
