@@ -122,6 +122,9 @@ def make_row_map(
         found = pull(program, base.rows, {row: given})
         norms = functools.partial(_norms, r, parts)
         sources = [norms(found["y"], False)]
+        if found["y"] is given and parts is None:
+            # The identity's norm, which `spectral_norms` has within a percent.
+            sources = [jnp.ones(r, cotangents.dtype)]
         if "heads" in found:
             by_head = jnp.split(found["heads"], heads, axis=-1)
             sources += [norms(x, False) for x in by_head]
