@@ -14,6 +14,7 @@ import numpy as np
 import jax_models as jm
 from benchmarks import reference
 from bounds.influence.request import InfluenceRequest
+from bounds.influence.table.layout import choose
 
 
 def exact_values(
@@ -49,7 +50,7 @@ def exact_values(
         changes.append(outputs(tokens) - base)
     if request.reading is None:
         return norms(np.stack(changes)[:, 0])
-    found = request.choose(np.stack(changes))
+    found = choose(np.stack(changes), request.chosen)
     if request.reading.kind == "signed":
         return found
     if request.reading.kind == "largest":

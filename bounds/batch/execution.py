@@ -95,16 +95,17 @@ def _outcome(future: Any) -> Outcome:
 def open_cluster(local_workers: int | None, scheduler: str | None) -> Iterator[Any]:
     """Yields the client of a Dask cluster of local processes, or of a given scheduler."""
     distributed = require_package("distributed", "a sweep on a Dask cluster")
-    own: dict[str, Any] = {}
-    if scheduler is None:
-        own = {"n_workers": local_workers, "threads_per_worker": 1, "processes": True}
-        own |= {"dashboard_address": None, "host": "127.0.0.1"}
-    try:
-        client = distributed.Client(scheduler, timeout=PATIENCE, **own)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"--scheduler={scheduler}: no Dask scheduler answers there within "
-            f"{PATIENCE} s ({error}); start one with: dask scheduler"
-        ) from error
-    with client:
-        yield client
+    with contextlib.ExitStack() as opened:
+        cluster: Any = scheduler
+        if scheduler is None:  # `Client` alone would take an address of Dask's settings
+            own = {"threads_per_worker": 1, "dashboard_address": None}
+            own |= {"n_workers": local_workers, "host": "127.0.0.1"}
+            cluster = opened.enter_context(distributed.LocalCluster(**own))
+        try:
+            client = distributed.Client(cluster, timeout=PATIENCE)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"--scheduler={scheduler}: no Dask scheduler answers there within "
+                f"{PATIENCE} s ({error}); start one with: dask scheduler"
+            ) from error
+        yield opened.enter_context(client)

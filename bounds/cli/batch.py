@@ -67,7 +67,7 @@ class BatchOptions(Stored, Figure):
     command: str | None = option(
         None,
         "Command whose runs are the cells; its own flags, given beside, hold in all of "
-        "them (see NAME --help).",
+        "them (see attention-bounds NAME --help).",
         BATCHED,
     )
     sweep: tuple[str, ...] = option(

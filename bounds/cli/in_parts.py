@@ -175,7 +175,7 @@ def _read_substitutes(
     free = every if model.substitutable is None else model.substitutable
     if wrong := sorted(set(found.flat) - {*free, *(model.special or ()), -1}):
         why = "which is no substitute: the model has symbols 0 to "
-        why += f"{model.vocab_size - 1}, and says which are replaced"
+        why += f"{model.vocab_size - 1}; it, or its tokenizer, names substitutes"
         if model.padding is not None and wrong[0] == model.padding.symbol:
             why = "the model's padding, which no row sees; leave it out"
         raise InputError(f"{where} lists the symbol {show(int(wrong[0]))}, {why}")

@@ -39,7 +39,7 @@ from bounds.influence.table.layout import Layout
 from bounds.influence.table.lines import line_files
 from bounds.influence.table.view import SHAPES, check_shape
 from bounds.influence.table.words import WORDS, parse_reduce, parse_rows
-from bounds.influence.targets.table import number_symbol
+from bounds.influence.targets.table import number_symbol, target_key
 from bounds.numbers.kind import RTOL_EXACT
 from bounds.recipes.table import OF_CHANGES, OF_LOGARITHMS, ONE_PASS, RECIPES
 from bounds.store.output import FORMATS, write_bytes
@@ -226,8 +226,10 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
 
 def describe(found: Joined) -> dict[str, Any]:
     """Columns on a scan, and on its cell of largest absolute value."""
-    record = {} if found.asked.record is None else {"record": found.asked.record}
-    return scan_record(found.result, found.asked.words) | found.columns | record
+    asked = found.asked
+    named = {"target": target_key(asked.subject.question.target)}
+    named |= {} if asked.record is None else {"record": asked.record}
+    return scan_record(found.result, asked.words) | found.columns | named
 
 
 def _export(options: ScanOptions, found: Sequence[Joined]) -> Exports:

@@ -60,7 +60,9 @@ def choose_layout(
         if column not in (*own.values(), *numbers):
             plain = (name for name in numbers if not name.startswith(SWEPT))
             offer = ", ".join(dict.fromkeys((*own, *plain)))
-            raise InputError(f"--{axis}={asked or ''}: expected one of {offer}")
+            if asked is None:
+                raise InputError(f"nothing to draw; name one by --{axis}: {offer}")
+            raise InputError(f"--{axis}={asked}: expected one of {offer}")
     lines = [n for n in varying if n not in (across, N)]
     if across == N:  # the flags that choose it tell nothing apart
         lines = [n for n in lines if n.removeprefix(SWEPT) not in LENGTH_FLAGS]

@@ -92,12 +92,11 @@ def read_blocks(
     asked = map(blocks, requests(request, runs, move))
     for base, *again in zip(*asked, strict=True):
         these = slice(done, done + len(base.changes))
-        changes = np.asarray(request.choose(base.changes), np.float64)
-        done = these.stop
+        changes, done = np.asarray(base.changes, np.float64), these.stop
         values = request.read(changes)
         moves = np.full(values.shape, np.nan)
         if again:
-            others = [request.choose(x.changes) for x in again]
+            others = [x.changes for x in again]
             each = difference_moves(request, changes, others, request.read)
             moves = farthest(values.shape, each)
         yield Readings(*_zero_unreached(request, these, values, moves), base.ties)

@@ -16,7 +16,7 @@ from bounds.influence.screening.ladder import Screened
 from bounds.influence.table.layout import Layout
 from bounds.influence.table.lines import SYMBOL_NAMES, Residues
 from bounds.influence.table.reductions import Reduce
-from bounds.influence.targets.table import as_value, target_key
+from bounds.influence.targets.table import as_value
 from bounds.numbers.kind import kind_of_ends
 from bounds.numbers.notation import enclosure_label
 from bounds.recipes.question import Recipe
@@ -207,7 +207,6 @@ def scan_record(scan: Scan, words: InputWords) -> dict[str, Any]:
         "target_symbol": where.pop("target"),
         **where,
         **words.names(where["position"], where["symbol"]),
-        "target": target_key(scan.target),
     }
 
 

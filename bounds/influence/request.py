@@ -18,7 +18,7 @@ from bounds.influence.inputs.callable import Radius
 from bounds.influence.inputs.classes import Places, distinct_places
 from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.substitution import Substitutions, is_causal, reached
-from bounds.influence.table.layout import Layout, Reading
+from bounds.influence.table.layout import Chosen, Layout, Reading
 from bounds.influence.targets.table import as_value
 from bounds.rounding.precision import Rounding
 
@@ -78,10 +78,10 @@ class InfluenceRequest:
             layout, kept = self.layout.only(rows, count)
         return dataclasses.replace(self, pairs=self.pairs.only(kept), layout=layout)
 
-    def choose(self, changes: Any) -> Any:
-        """Entries of the last axis of an array that count."""
-        chosen = None if self.reading is None else self.reading.chosen
-        return changes if chosen is None else changes[..., np.asarray(chosen)]
+    @property
+    def chosen(self) -> Chosen:
+        """Entries of the target that count; None for all."""
+        return None if self.reading is None else self.reading.chosen
 
     def read(
         self, changes: Float[np.ndarray, "substitutions watched classes"]

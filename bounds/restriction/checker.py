@@ -24,6 +24,7 @@ from bounds.restriction.checking.tables import Refuted, Tables, embed_tables
 from jax_models import InputError, Transformer, model_bytes
 from jax_models.arguments import show
 from jax_models.format.model_check import check_model
+from jax_models.model.rows.layer_norm import LayerNorm
 
 
 def check_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
@@ -180,6 +181,8 @@ def check_certificate(
 
 def _require_certifiable(model: Transformer) -> None:
     lack = unsupported_model(model) or unsupported_operation(model.layers, enclose)
+    if not isinstance(model.final_norm, LayerNorm | None):
+        lack = f"its final norm is {type(model.final_norm).__name__}, not LayerNorm"
     if lack:
         raise InputError(f"the checker cannot follow the model: {lack}")
     for depth, layer in enumerate(model.layers):

@@ -194,7 +194,7 @@ CHANGES = ("row_change", "query_change", "key_change", "value_change")
 
 @functools.partial(
     jax.jit,
-    static_argnames=("row_tile", "own_query", "at_position", "rounding"),
+    static_argnames=(*("row_tile", "own_query", "chosen", "at_position"), "rounding"),
 )
 def rounded_block(
     model: Transformer,  # without hard attention

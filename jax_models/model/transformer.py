@@ -72,11 +72,11 @@ class Transformer:
         """Makes lists and arrays of layers, names and symbols tuples."""
         for name in ("layers", "vocabulary", "substitutable", "special"):
             value = getattr(self, name)
-            # A tuple of many plain symbols is not gone through each time.
-            of_numpy = isinstance(value, tuple) and isinstance(
-                next(iter(value), None), np.integer
+            is_array = isinstance(value, np.ndarray) and value.ndim > 0
+            of_numpy = isinstance(value, tuple) and any(
+                isinstance(x, np.integer) for x in value
             )
-            if of_numpy or isinstance(value, list | np.ndarray):
+            if of_numpy or is_array or isinstance(value, list):
                 plain = (int(x) if isinstance(x, np.integer) else x for x in value)
                 vars(self)[name] = tuple(plain)
 

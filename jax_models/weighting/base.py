@@ -192,6 +192,7 @@ class Weighting(abc.ABC):
 
     def attend(self, tile: Tile) -> Attended:
         """Returns the attended values; zero for a row that sees nothing."""
+        assert tile.count is None  # each key is there once
         return contract(self.weights(tile.scores, tile.visible), tile.values)
 
     @abc.abstractmethod

@@ -166,6 +166,7 @@ class Softmax(Weighting):
 
     def attend(self, tile: Tile) -> Attended:
         """Returns the attended values; divides them by the sum, not each weight."""
+        assert tile.count is None  # each key is there once
         raised, total = _raised(tile.scores, tile.visible)
         # One division for each coordinate of a row, in place of one for each key.
         return contract(raised, tile.values) / total

@@ -23,6 +23,7 @@ from bounds.influence.propagation.change_block import merge_reports
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
 from bounds.influence.substitution import without_token
+from bounds.influence.table.layout import Chosen, choose
 from bounds.influence.targets.base import STATIC, Target
 from bounds.influence.targets.change import differences, read_target, value_of
 from jax_models import Transformer, forward
@@ -103,11 +104,13 @@ class Passes:
         return jnp.where(here[..., None], 0, found)
 
 
-@jax.jit
+@functools.partial(jax.jit, static_argnames="chosen")
 def _rerun(
     passes: Passes,
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],  # not read where positions are deleted
+    *,
+    chosen: Chosen = None,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target under a block of substitutions, and the ties of their passes."""
     model, tokens = passes.model, passes.tokens
@@ -126,7 +129,7 @@ def _rerun(
     with perturbation(passes.run, model.is_hard):
         finals, reports = jax.vmap(one)(position, symbol)
         found = passes.differences(finals, position)
-    return found, reduce_reports(reports)
+    return choose(found, chosen), reduce_reports(reports)
 
 
 def batch_size(
@@ -199,7 +202,7 @@ class Exhaustive(Method):
         passes, ties = Passes.prepare(request)
         count = request.position.size
         block = request.block(_batch(request), count)
-        part = Part(0, count, block, {})
+        part = Part(0, count, block, {"chosen": request.chosen})
         return Kernel(_rerun, (passes,), (part,), ties, batches_under_way())
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:

@@ -19,6 +19,7 @@ from bounds.influence.inputs.callable import (
 )
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block
+from bounds.influence.table.layout import choose
 from bounds.numbers.rounding import SCALAR_STEPS, gamma_upper
 from jax_models import InputError
 
@@ -122,7 +123,7 @@ def function_blocks(request: InfluenceRequest) -> Iterator[Block]:
             change = found - base
         if request.own:
             change = change[np.arange(stop - start), request.position[start:stop], None]
-        yield Block(change, None)
+        yield Block(choose(change, request.chosen), None)
 
 
 def evaluation_radii(request: InfluenceRequest) -> Float[np.ndarray, "substitutions"]:

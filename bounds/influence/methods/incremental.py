@@ -29,6 +29,7 @@ from bounds.influence.propagation.change_block import (
 from bounds.influence.propagation.sparse import change_windows
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Block, Ties
+from bounds.influence.table.layout import choose
 from bounds.influence.targets.change import change_watched
 from bounds.influence.two_layers.block import product_block
 from bounds.influence.two_layers.choice import by_products, product_sizes
@@ -75,6 +76,7 @@ def _vector_parts(request: InfluenceRequest) -> Iterator[Part]:
     options: dict[str, Any] = {
         "row_tile": sizes.rows,
         "own_query": False,
+        "chosen": request.chosen,
         "at_position": request.own,
     }
     if request.precision is not None:
@@ -154,8 +156,9 @@ class Incremental(Method):
         if not by_products(request):
             return vectors
         sizes, count = product_sizes(request), request.position.size
+        options = {"row_tile": sizes.rows, "chosen": request.chosen}
         block = request.block(sizes.substitutions, count)
-        part = Part(0, count, block, {"row_tile": sizes.rows})
+        part = Part(0, count, block, options)
         return dataclasses.replace(
             vectors, function=product_block, parts=(part,), again=vectors
         )
@@ -178,8 +181,9 @@ class Incremental(Method):
         for window in change_windows(request, state):
             change = jnp.asarray(window.change)
             asked = request.model, request.target_value, state.output, change
+            changes = np.asarray(_change_watched(*asked))
             seen = seen.merge(window.ties)
-            yield Block(np.asarray(_change_watched(*asked)), seen)
+            yield Block(choose(changes, request.chosen), seen)
 
 
 INCREMENTAL = Incremental()

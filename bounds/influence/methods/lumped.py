@@ -17,6 +17,7 @@ from bounds.influence.method import Method
 from bounds.influence.propagation.class_layers import run_configurations
 from bounds.influence.request import InfluenceRequest, one_row
 from bounds.influence.result import Block, merge_ties
+from bounds.influence.table.layout import choose
 from bounds.readings import unsupported_attention, unsupported_dropout
 from jax_models import Transformer
 
@@ -116,8 +117,10 @@ class Lumped(Method):
             target=request.target_value,
             run=request.moved_run,
         )
-        found, ties = zip(*runs, strict=True)
-        changes, seen = np.concatenate(found)[:, None], merge_ties(ties)
+        found, ties = zip(
+            *((choose(x[:, None], request.chosen), met) for x, met in runs), strict=True
+        )
+        changes, seen = np.concatenate(found), merge_ties(ties)
         for start in range(0, request.position.size, BLOCK):
             # Substitutions of one configuration change alike.
             part = whose[start : start + BLOCK]

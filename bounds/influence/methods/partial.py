@@ -33,6 +33,7 @@ from bounds.influence.propagation.first_layer import (
 )
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.substitution import is_causal, without_token
+from bounds.influence.table.layout import Chosen, choose
 from bounds.readings import unsupported_dropout
 from jax_models import Transformer
 from jax_models.model.attending import (
@@ -422,13 +423,14 @@ def _mapped(function: Callable[[Any], Any], of_each: Any, together: int) -> Any:
     return jax.lax.map(function, of_each, batch_size=batch)
 
 
-@functools.partial(jax.jit, static_argnames="tiling")
+@functools.partial(jax.jit, static_argnames=("chosen", "tiling"))
 def _partial_block(
     passes: Passes,
     base: BasePass,
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],
     *,
+    chosen: Chosen,
     tiling: tuple[int, int],  # sequences together, rows of a tile
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target under a block of substitutions, and the ties of their passes."""
@@ -443,7 +445,7 @@ def _partial_block(
         with perturbation(passes.run, model.is_hard):
             found, reports = changed_rows(model, base, tokens, among, (at, to), tile)
             moved = passes.differences(found, at)
-        return moved, merge_reports(model, reports)
+        return choose(moved, chosen), merge_reports(model, reports)
 
     together = math.gcd(position.shape[0], together)
     # Groups run one after the other: the memory is that of one.
@@ -546,8 +548,9 @@ class Partial(Method):
         shared = passes, request.shared.run(prepare_passes, *given)
         block, together = _block_sizes(request)
         tiling = together, _tile(request.model, request.tokens.size)
+        options = {"chosen": request.chosen, "tiling": tiling}
         # What fills the last block up keeps groups whole.
-        part = Part(0, request.position.size, block, {"tiling": tiling})
+        part = Part(0, request.position.size, block, options)
         return Kernel(_partial_block, shared, (part,), ties, batches_under_way())
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:

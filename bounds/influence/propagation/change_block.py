@@ -49,6 +49,7 @@ from bounds.influence.propagation.query_row import (
     prepare_query_row,
     read_query_row,
 )
+from bounds.influence.table.layout import Chosen, choose
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.change import change_watched
 from jax_models.model.attending import (
@@ -326,7 +327,9 @@ def block_bytes(
     return float((pairs + tile) * model.dtype.itemsize)
 
 
-@functools.partial(jax.jit, static_argnames=("row_tile", "own_query", "at_position"))
+@functools.partial(
+    jax.jit, static_argnames=("row_tile", "own_query", "chosen", "at_position")
+)
 def change_block(
     model: Transformer,
     target: Target,
@@ -337,10 +340,11 @@ def change_block(
     *,
     row_tile: int,  # of the second layer
     own_query: bool = False,
+    chosen: Chosen = None,
     at_position: bool = False,  # of all rows only that of the position is watched
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target under a block of substitutions, and one tie report."""
-    options = row_tile, own_query, at_position
+    options = row_tile, own_query, chosen, at_position
     with perturbation(state.run, model.is_hard):
         replaced = replace_tokens(model, tokens, state.first, position, symbol)
         return carry_block(model, target, state, replaced, *options)
@@ -353,6 +357,7 @@ def carry_block(
     replaced: Replaced,
     row_tile: int,
     own_query: bool,
+    chosen: Chosen,
     at_position: bool = False,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target that `replaced` tokens make, and one tie report."""
@@ -391,7 +396,7 @@ def carry_block(
         )
     else:
         moved = change_watched(model, target, state.output, found)
-    return moved, merge_reports(model, reports)
+    return choose(moved, chosen), merge_reports(model, reports)
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:

@@ -11,6 +11,7 @@ from bounds.influence.methods.exhaustive import base_outputs
 from bounds.influence.methods.function_blocks import function_base
 from bounds.influence.moved import radii_of, requests
 from bounds.influence.request import InfluenceRequest
+from bounds.influence.table.layout import choose
 from bounds.influence.targets.change import value_of
 from bounds.rounding.moved_inputs import RUNS
 from bounds.rounding.radii import farthest
@@ -64,7 +65,7 @@ def _watched_values(
     """Target's values at watched rows, and the largest magnitude; None without values."""
     if not isinstance(request.model, Transformer):
         values = function_base(request).outputs
-        return request.choose(values), float(np.abs(values).max())
+        return choose(values, request.chosen), float(np.abs(values).max())
     asked = padded_request(request)
     given = asked.model, asked.target_value, jnp.asarray(asked.tokens)
     rows, run = jnp.asarray(asked.rows), asked.moved_run
@@ -73,4 +74,4 @@ def _watched_values(
     if values is None:
         return None
     values = np.asarray(values, np.float64)[: request.rows.size]
-    return request.choose(values), float(largest)
+    return choose(values, request.chosen), float(largest)

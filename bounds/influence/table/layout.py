@@ -27,7 +27,7 @@ class Reading:
     # "norm": Euclidean norm over classes, or the change itself of one class; "largest":
     # largest absolute value over classes; "signed": all classes.
     kind: Kind
-    chosen: Chosen = None  # entries, picked from what methods yield
+    chosen: Chosen = None  # applied where the changes are formed
 
     def __call__(
         self, changes: Float[np.ndarray, "*batch rows classes"]
@@ -42,6 +42,11 @@ class Reading:
         if changes.shape[-1] == 1:
             return changes[..., 0]
         return euclidean_norms(changes)
+
+
+def choose(changes: Any, chosen: Chosen) -> Any:
+    """Entries `chosen` of the last axis of a JAX or NumPy array; all if None."""
+    return changes if chosen is None else changes[..., np.asarray(chosen)]
 
 
 AXES = ("position", "symbol", "row", "target")

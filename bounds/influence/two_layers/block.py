@@ -15,6 +15,7 @@ from bounds.influence.propagation.first_layer import (
 )
 from bounds.influence.propagation.own_rows import product
 from bounds.influence.propagation.pointwise import change_rows
+from bounds.influence.table.layout import Chosen, choose
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.change import change_watched
 from bounds.influence.two_layers.above import Above, RowMap, Sums
@@ -31,7 +32,7 @@ from jax_models.weighting import TieReport
 MOST_LOST = 0.25
 
 
-@functools.partial(jax.jit, static_argnames="row_tile")
+@functools.partial(jax.jit, static_argnames=("row_tile", "chosen"))
 def product_block(
     model: Transformer,
     target: Target,
@@ -41,6 +42,7 @@ def product_block(
     symbol: Int[Array, "substitutions"],  # one, in place of one other
     *,
     row_tile: int,
+    chosen: Chosen = None,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target, NaN of columns that lost digits, and an empty tie report."""
     first, last, query = state.first, state.last, state.watched
@@ -57,7 +59,7 @@ def product_block(
         changes = change_watched(model, target, state.output, found)
     lost = lost | columns.lost | hopeless
     changes = jnp.where(lost[:, None, None], jnp.nan, changes)
-    return changes, TieReport.empty(model.dtype)
+    return choose(changes, chosen), TieReport.empty(model.dtype)
 
 
 class Tiles(NamedTuple):

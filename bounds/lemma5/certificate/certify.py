@@ -36,7 +36,7 @@ from bounds.readings import unsupported_model, unsupported_operation
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
 from jax_models.jax_arguments import check_float_type
-from jax_models.model.layer import Layer
+from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.reweight import with_dtype
 from jax_models.model.rows import Norm
 
@@ -276,9 +276,10 @@ def certify_influence(
 def _refuse(model: Transformer, method: str) -> None:
     for depth, layer in enumerate(model.layers):
         # Sections, and the roundings that are counted in them, are of these programs.
-        if type(layer) is not Layer:
+        kinds = {type(layer): Layer, type(layer.feed_forward): FeedForward}
+        if own := [x.__name__ for x, known in kinds.items() if x is not known]:
             raise InputError(
-                f"layer {depth} has a program of its own, {type(layer).__name__}, and a "
+                f"layer {depth} has a program of its own, {own[0]}, and a "
                 "certificate follows those of model files; use compute_influence"
             )
         if layer.attention.weighting.hard:

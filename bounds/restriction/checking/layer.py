@@ -185,8 +185,9 @@ class HeadScores:
             (scores.centre + side * scores.radius) / resolution for side in (-1, 1)
         )
         # Two roundings here and two in the machine, whichever way it divides: CPUs
-        # multiply by the reciprocal of the constant.
-        off = 8 * UNIT
+        # multiply by the reciprocal of the constant. By a power of two both are exact.
+        is_power = np.frexp(resolution)[0] == 0.5
+        off = 0.0 if self.exact and is_power else 8 * UNIT
         return np.rint(low - off * np.abs(low)), np.rint(high + off * np.abs(high))
 
 

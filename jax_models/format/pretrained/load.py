@@ -311,8 +311,9 @@ def read_pooling(folder: Path, width: int) -> dict[str, Any] | None:
         allowed = ["Transformer", "Pooling", "Normalize"]
         if kinds not in (allowed[:1], allowed[:2], allowed):
             raise InputError(
-                f"{str(listed)!r} lists {', '.join(kinds)}; expected Transformer, then "
-                f"Pooling, then Normalize; {OTHERWISE.format('modules.json')}"
+                f"{str(listed)!r} lists {', '.join(kinds) or 'nothing'}; expected "
+                "Transformer, then Pooling, then Normalize; "
+                f"{OTHERWISE.format('modules.json')}"
             )
         if len(kinds) == 1:
             return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_models.arguments import choose_name, expect_number, show
+from jax_models.arguments import choose_name, expect_integer, expect_number, show
 from jax_models.errors import InputError
 from jax_models.format.pretrained.parts import Source
 
@@ -128,6 +128,9 @@ def _settings(
         name: expect_number(f"{own} in {where}", found.get(own), 0, above=True)
         for name, own in SCALINGS[kind].items()
     }
+    if kind == "llama3":
+        own = SCALINGS[kind]["original_length"]
+        scaling["original_length"] = expect_integer(f"{own} in {where}", found[own], 1)
     return {"rotary": entry | {"scaling": scaling}}
 
 

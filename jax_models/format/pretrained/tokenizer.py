@@ -261,7 +261,7 @@ def find_tokenizer(path: str | os.PathLike[str]) -> Path:
         if name in found:
             return path / name
     advice = "name the folder or the file of the checkpoint's tokenizer"
-    if found:
+    if found.issuperset(PAIRS):
         advice = (
             f"{' with '.join(PAIRS)} is the older form of it: write {WHOLE} where "
             "transformers is: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"

@@ -40,3 +40,4 @@ def test_commands_watch_what_functions_watch(name, run, make_model, tmp_path):
         assert there > 1e-6
         assert read_json(command)["max"] == pytest.approx(there, rel=1e-9)
         assert len(read_csv(command)) == found.substitutions
+    assert read_json("scan")["target"] == name

@@ -2,12 +2,13 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.restriction import find_counterexample
+from bounds.restriction import find_counterexample, find_restriction
 from bounds.restriction.checker import check_certificate, check_runs
 from bounds.restriction.checking.claim import decode_claim
 from bounds.restriction.checking.enclosure import Enclosure
@@ -82,3 +83,25 @@ def test_a_run_that_is_further_off_refutes_the_output(claim, off, coordinate):
     # Exact numbers are equal or wrong.
     with pytest.raises(Refuted):
         check_output(claim, 1e-12, 0.0)
+
+
+@pytest.mark.parametrize("size", [16.0, 64.0])
+def test_exact_scores_are_decided_however_far_their_cells_lie(size):
+    """At 64 the scores, 4096, are 2^52 cells of 2^-40: a rounding would move them."""
+    model = jm.random_transformer(
+        jax.random.key(0),
+        **{"num_layers": 1, "num_heads": 1, "d_model": 2, "d_ff": 2, "vocab_size": 2},
+        **{"weighting": "average_hard", "mask": "none", "position": "none"},
+        score="dot_product",
+        dtype=jnp.float64,
+        architecture=jm.Architecture(biases=False, tie_resolution=2.0**-40),
+    )
+    key = jnp.array([[[size, 0.0], [0.0, 0.0]]])
+    value = jnp.array([[[0.0, 1.0], [0.0, 0.0]]])
+    model = with_attention(
+        dataclasses.replace(model, embedding=jnp.array([[1.0, 0.0], [1.0, 1.0]])),
+        {"query": key, "key": key, "value": value, "output": jnp.eye(2)},
+    )
+    found = find_restriction(model, 4, method="greedy", attempts=1)
+    checked = check_certificate(model, found.certificate)
+    assert checked.accepted, checked.reasons

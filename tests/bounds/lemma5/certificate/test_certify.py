@@ -15,7 +15,7 @@ from bounds.influence import compute_influence
 from bounds.influence.build import build_request
 from bounds.lemma5.certificate import Certificate, certify, certify_influence
 from bounds.lemma5.certificate.certify import bound_all_inputs
-from jax_models.model.layer import Layer
+from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.pytree import pytree
 from tests.architecture import small_model, with_attention
 from tests.bounds.influence.models import scaled_weights
@@ -167,9 +167,16 @@ class Own(Layer):
     """A layer whose program could be anything."""
 
 
+@pytree
+class OwnBlock(FeedForward):
+    """A feed-forward block whose steps could be anything."""
+
+
 def test_a_bad_question_is_refused_with_its_reason():
     model, tokens = build({"num_classes": None}), draw_tokens(4)
     own = tuple(Own(**vars(x)) for x in model.layers)
+    block = OwnBlock(**vars(model.layers[0].feed_forward))
+    blocks = (dataclasses.replace(model.layers[0], feed_forward=block),)
     hard = build({"num_layers": 2, "weighting": ["softmax", "average_hard"]})
     for asked, options, message in (
         (model, {"method": "exact"}, "method = 'exact'"),
@@ -177,7 +184,8 @@ def test_a_bad_question_is_refused_with_its_reason():
         (model, {"query": 4}, "out of range"),
         (lambda tokens: tokens, {}, "expected a Transformer"),
         (hard, {}, "layer 1 has the weighting average_hard"),
-        (dataclasses.replace(model, layers=own), {}, "a program of its own, Own"),
+        (dataclasses.replace(model, layers=own), {}, "a program of its own, Own,"),
+        (dataclasses.replace(model, layers=blocks), {}, "of its own, OwnBlock,"),
     ):
         with pytest.raises(jm.InputError, match=message):
             certify_influence(asked, tokens, **options)
