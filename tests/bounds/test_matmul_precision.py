@@ -26,6 +26,7 @@ FULL = (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)
 ON_THE_HOST = {
     "bounds.lemma5.certificate.sections",
     "bounds.influence.screening.envelopes",
+    "bounds.restriction.checking.layer",
     "bounds.restriction.possible",
     "jax_models.programs.logic.self_test",
     "jax_models.languages.automaton",

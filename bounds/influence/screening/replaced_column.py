@@ -12,7 +12,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.influence.screening.defect import norm_defect
@@ -232,7 +232,9 @@ def turn_derivative(
     def product(keys: Float[Array, "..."], subscripts: str) -> ByRow:
         return jnp.einsum(subscripts, query_change, keys, precision=HIGHEST)
 
-    def at(x: ByRow) -> Float[Array, "rows heads 1 substitutions"]:
+    def at(
+        x: Shaped[Array, "rows heads substitutions"],
+    ) -> Shaped[Array, "rows heads 1 substitutions"]:
         return x[:, :, None]
 
     # What column i differs from the others' mean is what it does from the mean of all, over

@@ -4,17 +4,18 @@ Tables of values, huge counts, devices and pipes crossed with flags, of which a 
 is tried; a value that is good for a flag may end with 0, on a small enough case.
 """
 
-import json
 import os
 import random
 import signal
 
 import pytest
 
+import jax_models as jm
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.options import fields_of
 from bounds.cli.swept import BATCHED
-from bounds.restriction.restriction import FORMAT
+from bounds.restriction import find_counterexample
+from bounds.store.output import write_json
 from tests.bounds.cli.outputs import EVERY
 
 VALUES = [
@@ -143,8 +144,9 @@ def test_every_bad_flag_is_one_line_and_no_traceback(run, tmp_path, make):
 
 def test_every_contradiction_is_one_line_before_anything_is_computed(run, tmp_path):
     (tmp_path / "file").write_text("")
-    certificate = {"format": FORMAT, "n": 6, "query": 5, "language": "parity"}
-    (tmp_path / "certificate.json").write_text(json.dumps(certificate))
+    model = jm.build_preset("anbn_one_layer", dtype="float64")
+    found = find_counterexample(model, 6, "parity")
+    write_json(tmp_path / "certificate.json", found.certificate)
     faults = []
     commands = contradictory_commands(int(os.environ.get("FUZZ_PAIRS", "400")))
     for command, given in commands:
