@@ -94,8 +94,10 @@ def test_a_score_at_the_edge_of_a_cell_has_the_cells_of_both_readings():
 
 
 def test_a_cell_is_told_up_to_two_roundings_here_and_two_in_the_machine():
-    """Of a score of 2^52 cells, each of half a cell."""
+    """Of a score of 2^52 cells, each of half a cell; none by a power of two."""
     one = head(np.ones(1), np.array([2.0**52]), 1.0, True)
+    assert one.cells(slice(0, 1)) == (2.0**52, 2.0**52)
+    one = head(np.ones(1), np.array([3 * 2.0**52]), 3.0, True)
     low, high = one.cells(slice(0, 1))
     assert low[0, 0] <= 2.0**52 - 2
     assert high[0, 0] >= 2.0**52 + 2
