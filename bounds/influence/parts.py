@@ -201,16 +201,11 @@ class Parts:
 
         def compute() -> Record:
             counted, label, count = self.progress, self.label(start, stop), stop - start
-            if counted is None:
-                run = Run(checkpoint=self.checkpoint(config))
-                return {
-                    **self.find(self.request(start, stop), run, label),
-                    "stop": stop,
-                }
             reported = 0
 
             def report(done: int, total: int) -> None:
                 nonlocal reported
+                assert counted is not None
                 if reported == count:  # a screen counts anew what it leaves open
                     counted.recount(done, total)
                 else:
@@ -218,9 +213,11 @@ class Parts:
                     counted.advance(label, now - reported)
                     reported = now
 
-            run = Run(checkpoint=self.checkpoint(config), progress=report)
+            seen = None if counted is None else report
+            run = Run(checkpoint=self.checkpoint(config), progress=seen)
             found = self.find(self.request(start, stop), run, label)
-            counted.advance(label, count - reported)
+            if counted is not None:
+                counted.advance(label, count - reported)
             return {**found, "stop": stop}
 
         return Cell(config, f"positions from {start}", compute)

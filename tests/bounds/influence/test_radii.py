@@ -105,11 +105,16 @@ def test_nearly_equal_symbols_are_known_to_their_last_digits(monkeypatch):
     assert shares(asked, INCREMENTAL, truth)[1].max() > 1
 
 
+def posed(name):
+    """A question about a lone layer in float64, and its true values."""
+    asked = question(name, 1, dtype="float64", layers=None)
+    truth = radii.true_values(config(name, 1, "float64", None), asked)
+    return asked, truth.astype(np.float64)
+
+
 def test_what_a_norm_takes_away_is_seen_where_rows_move(monkeypatch):
     """Three influences are off by some hundred thousand of what a moved base pass tells."""
-    asked = question("norm offset", 1, dtype="float64", layers=None)
-    truth = radii.true_values(config("norm offset", 1, "float64", None), asked)
-    truth = truth.astype(np.float64)
+    asked, truth = posed("norm offset")
     for method in (INCREMENTAL, EXHAUSTIVE):
         assert shares(asked, method, truth)[0].max() < 0.5
     plain = moved.moved_request
@@ -123,9 +128,7 @@ def test_what_a_norm_takes_away_is_seen_where_rows_move(monkeypatch):
 
 def test_weights_alone_do_not_tell_what_keys_share(monkeypatch):
     """Neither rows that are formed nor the base pass moved: scores round alike in all."""
-    asked = question("row offset", 1, dtype="float64", layers=None)
-    truth = radii.true_values(config("row offset", 1, "float64", None), asked)
-    truth = truth.astype(np.float64)
+    asked, truth = posed("row offset")
     assert shares(asked, EXHAUSTIVE, truth)[0].max() < 0.5
     plain = moved.moved_request
 

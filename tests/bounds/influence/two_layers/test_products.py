@@ -356,17 +356,23 @@ def one_score(query_bias):
     return jnp.zeros_like(query_bias).at[:, 0].set(1)
 
 
+def read_one_score(model, **parts):
+    """The model whose first layer reads its scores off one coordinate of the keys."""
+    fixed = {"query": jnp.zeros_like, "query_bias": one_score}
+    return edit_weights(model, depth=0, **fixed, **parts)
+
+
+def scores_of(model, scores):
+    """Scores, times the divisor of the model's own."""
+    return jnp.asarray(scores) * np.sqrt(model.layers[0].attention.key_width)
+
+
 def dominate():
     """A request in which one column keeps nearly all weight of every row."""
     model = draw()
-    scores = jnp.asarray([0.0, 27.0, 7.0]) * np.sqrt(
-        model.layers[0].attention.key_width
-    )
-    model = edit_weights(
+    scores = scores_of(model, [0.0, 27.0, 7.0])
+    model = read_one_score(
         model,
-        depth=0,
-        query=jnp.zeros_like,
-        query_bias=one_score,
         key=lambda x: jnp.zeros_like(x).at[:, 0, :3].set(scores),
         value=lambda x: x.at[:, :, :2].set(0),
     )
@@ -383,14 +389,9 @@ def raise_sinks(last=1.0, **options):
     Under a window of 3 the last row reads a row that sees one sink, and no sink.
     """
     model, unread = draw(**options), lambda x: x.at[..., 0].set(0)
-    scores = jnp.asarray([0.0, 20.0, 22.0]) * np.sqrt(
-        model.layers[0].attention.key_width
-    )
-    model = edit_weights(
+    scores = scores_of(model, [0.0, 20.0, 22.0])
+    model = read_one_score(
         model,
-        depth=0,
-        query=jnp.zeros_like,
-        query_bias=one_score,
         key=lambda x: jnp.zeros_like(x).at[:, 0, 0].set(1),
         value=unread,
         w1=unread,
