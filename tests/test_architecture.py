@@ -2,8 +2,11 @@
 
 import ast
 import functools
+import graphlib
+import statistics
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -27,7 +30,7 @@ CHECKER = ("bounds.restriction.checker", "bounds.restriction.checking")
 # Who knows absl's flags: what makes them of options, and reads them where a run begins.
 FLAGS = {"bounds.cli.shared.options"}
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc"}
-MAX_LINES = 600
+MAX_LINES, MEDIAN_LINES, MAX_MODULES = 600, 200, 20
 
 
 def modules(*packages):
@@ -174,6 +177,40 @@ def test_the_two_packages_have_modules():
 def test_no_module_is_long():
     lines = {name: len(path.read_text().splitlines()) for name, path in ALL.items()}
     assert not {name: count for name, count in lines.items() if count > MAX_LINES}
+    assert statistics.median(lines[name] for name in modules(*PACKAGES)) < MEDIAN_LINES
+
+
+def test_no_folder_has_many_modules():
+    folders = Counter(path.parent for path in modules(*PACKAGES).values())
+    assert {path: n for path, n in folders.items() if n > MAX_MODULES} == {}
+
+
+def circle(imported):
+    """Returns modules that import one another in a circle, or none."""
+    try:
+        graphlib.TopologicalSorter(imported).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
+
+
+def modules_imported():
+    """Returns the modules of the packages that each of them imports, anywhere in it."""
+    found = {}
+    for name, path in modules(*PACKAGES).items():
+        names = own_imports(name) & set(ALL)
+        # A package that only gathers names is no part of a circle.
+        found[name] = {one for one in names if not is_within(name, one)}
+        if path.name == "__init__.py":
+            found[name] -= {one for one in names if is_within(one, name)}
+    return found
+
+
+def test_no_imports_go_in_a_circle():
+    found = modules_imported()
+    assert circle(found) == []
+    found["jax_models.errors"].add("jax_models.public")
+    assert "jax_models.errors" in circle(found)
 
 
 def test_every_module_has_a_name_of_its_own():

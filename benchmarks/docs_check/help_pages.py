@@ -14,7 +14,7 @@ from benchmarks.docs_check.commands import ROOT
 from bounds.batch.specification import typed
 from bounds.cli.main import COMMANDS, Command
 from bounds.cli.shared.options import Declared, fields_of
-from bounds.cli.start import PROGRAM
+from bounds.cli.signals import PROGRAM
 from bounds.store.output import write_bytes
 
 FOLDER = ROOT / "bounds" / "cli" / "help"

@@ -37,8 +37,7 @@ from bounds.cli.main import COMMANDS
 from bounds.cli.shared.groups import RUNNING, Figure, Stored
 from bounds.cli.shared.options import Declared, Group, option, peek
 from bounds.cli.shared.runner import Exports, Work
-from bounds.cli.start import STORE_NAME
-from bounds.cli.swept import (
+from bounds.cli.shared.swept import (
     BATCHED,
     MAIN_RESULTS,
     find_batched,
@@ -51,6 +50,7 @@ from bounds.cli.swept import (
 from bounds.figures.sweeps import choose_layout, sweep_figure
 from bounds.influence.targets.table import unit_of
 from bounds.store.results import (
+    STORE_NAME,
     ResultStore,
     cell_key,
     read_cells,

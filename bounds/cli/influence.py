@@ -14,8 +14,8 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from bounds.cli.in_parts import Joined, Planned, read_asked, work_in_parts
 from bounds.cli.shared.groups import Figure, Incremental, Method, OneInput, Query
+from bounds.cli.shared.in_parts import Joined, Planned, read_asked, work_in_parts
 from bounds.cli.shared.options import again, option
 from bounds.cli.shared.runner import Exports, Work
 from bounds.curves.measurement import block_columns, influence_peaks

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bounds.cli.start import PROGRAM, RUN, number_of
+from bounds.cli.signals import PROGRAM, RUN, number_of
 from bounds.version import __version__
 from jax_models.errors import InputError, InputWarning
 

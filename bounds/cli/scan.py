@@ -18,7 +18,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 import jax_models as jm
-from bounds.cli.in_parts import (
+from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
+from bounds.cli.shared.in_parts import (
     Asked,
     Joined,
     Planned,
@@ -26,7 +27,6 @@ from bounds.cli.in_parts import (
     read_asked,
     work_in_parts,
 )
-from bounds.cli.shared.groups import Figure, Incremental, OneInput, Ties
 from bounds.cli.shared.options import again, expect_name, option
 from bounds.cli.shared.runner import Exports, Work
 from bounds.curves.measurement import Subject

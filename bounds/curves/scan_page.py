@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from bounds.influence.table.cells import Cells
 from bounds.influence.table.lines import Residues, place_noun
-from bounds.influence.table.result import Scan
 from bounds.influence.table.view import largest_label, view_scan
 from jax_models.errors import InputError
 
@@ -33,7 +33,7 @@ def open_plotly() -> Any:
 
 
 def scan_page(
-    scan: Scan,
+    scan: Cells,
     quantity: str,
     name: Callable[[int], str] | None = None,
     shape: str = "auto",
@@ -99,7 +99,7 @@ def _name(name: Callable[[int], str], symbol: Any) -> str:
     return html.escape(name(int(symbol)))
 
 
-def _place(scan: Scan, name: Callable[[int], str], position: int) -> str:
+def _place(scan: Cells, name: Callable[[int], str], position: int) -> str:
     """Position with its symbol, or the letter and number of a residue."""
     if isinstance(name, Residues):
         return html.escape(name.place(position))

@@ -10,8 +10,8 @@ import numpy as np
 
 from bounds.figures import primitives as draw
 from bounds.figures.primitives import COLOURS, Symbols, drawable, write
+from bounds.influence.table.cells import Cells
 from bounds.influence.table.lines import Residues, place_noun
-from bounds.influence.table.result import Scan
 from bounds.influence.table.view import largest_label, view_scan
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def sequence_figure(
 
 
 def scan_figure(
-    scan: Scan,
+    scan: Cells,
     quantity: str,
     name: Callable[[int], str] | None = None,
     shape: str = "auto",

@@ -32,6 +32,8 @@ __all__ = [
     "read_store",
 ]
 
+# The name of a run's store.
+STORE_NAME = "results.sqlite"
 # The configuration of the one row that is no cell: what the store's sweep consists of.
 SWEEP = {"command": "batch", "cell": "sweep"}
 

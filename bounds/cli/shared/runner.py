@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import jax_models as jm
 from bounds.cli.shared import groups
-from bounds.cli.start import STORE_NAME
 from bounds.figures.primitives import save_figure
 from bounds.numbers.notation import describe_lengths
 from bounds.store import output as files
 from bounds.store import sweep
 from bounds.store.file import explained, lock
 from bounds.store.provenance import provenance
-from bounds.store.results import MemoryResults, ResultStore
+from bounds.store.results import STORE_NAME, MemoryResults, ResultStore
 from jax_models.arguments import read_json_file, show
 from jax_models.atomic import sync_folder
 from jax_models.errors import InputError

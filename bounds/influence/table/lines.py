@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bounds.influence.table.cells import Cells
 from bounds.numbers.kind import kind_of_ends
 from bounds.store.output import write_csv
 from jax_models import InputError
@@ -132,7 +133,7 @@ def place_noun(name: Callable[[int], str] | None, other: str = "position") -> st
 class Named:
     """A scan with the names of its symbols, under the name of its record if any."""
 
-    scan: Any  # a `Scan`, whose module imports this one
+    scan: Cells
     name: Callable[[int], str] | None = None
     record: str | None = None
     named_target: bool = False  # the target's symbols are those of the vocabulary

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from bounds.influence.table.result import Scan
+from bounds.influence.table.cells import Cells
 from jax_models.arguments import choose_name
 from jax_models.errors import InputError
 
@@ -41,7 +41,7 @@ class View:
     top: float
 
 
-def view_scan(scan: Scan, shape: str = "auto") -> View:
+def view_scan(scan: Cells, shape: str = "auto") -> View:
     """View of a scan; "auto" is a map if it has rows, a heat map if it has few symbols."""
     check_shape(shape, scan.axes)
     if shape == "auto" and "row" in scan.axes:
@@ -73,7 +73,7 @@ def check_shape(shape: str, axes: Sequence[str]) -> None:
             )
 
 
-def largest_label(scan: Scan, quantity: str) -> str:
+def largest_label(scan: Cells, quantity: str) -> str:
     """`quantity`, named a largest absolute value if a figure by position shows that."""
     chosen = len(scan.axes) > 1 or bool((scan.values < 0).any())
     named = not chosen or quantity.startswith("largest")
@@ -81,7 +81,7 @@ def largest_label(scan: Scan, quantity: str) -> str:
 
 
 def _largest(
-    scan: Scan, axes: tuple[str, ...]
+    scan: Cells, axes: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Values, radii along `axes`; over other axes the largest size, its substitute."""
     values = scan.values
@@ -107,7 +107,7 @@ def _largest(
     return values, radii, np.broadcast_to(scan.symbols, size)[row, column]
 
 
-def _spread(scan: Scan, *tables: np.ndarray) -> tuple[np.ndarray, ...]:
+def _spread(scan: Cells, *tables: np.ndarray) -> tuple[np.ndarray, ...]:
     """All symbols of the scan, increasing, and `tables` with a column for each."""
     symbols = np.unique(scan.symbols)
     symbols = symbols[symbols >= 0]

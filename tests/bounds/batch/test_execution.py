@@ -10,9 +10,10 @@ import pytest
 from bounds.batch import execution
 from bounds.batch.execution import open_cluster, submit_cells
 from bounds.batch.specification import Specification
-from bounds.cli import influence, swept
+from bounds.cli import influence
+from bounds.cli.shared import swept
 from bounds.cli.shared.runner import Exports, Work
-from bounds.cli.swept import make_cells
+from bounds.cli.shared.swept import make_cells
 from bounds.store.output import file_sha256
 from bounds.store.results import cell_key
 from bounds.store.sweep import run_here

@@ -3,7 +3,7 @@
 import dataclasses
 
 from bounds.cli.batch import describe_plan
-from bounds.cli.swept import longest
+from bounds.cli.shared.swept import longest
 from bounds.store.results import cell_key
 from bounds.store.sweep import Cell
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bounds.batch.specification import Specification
-from bounds.cli.swept import make_cells, quantity_of
+from bounds.cli.shared.swept import make_cells, quantity_of
 from bounds.store.results import (
     cell_key,
     read_cells,

@@ -13,7 +13,7 @@ import pytest
 import jax_models as jm
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.options import fields_of
-from bounds.cli.swept import BATCHED
+from bounds.cli.shared.swept import BATCHED
 from bounds.restriction import find_counterexample
 from bounds.store.output import write_json
 from tests.bounds.cli.outputs import EVERY

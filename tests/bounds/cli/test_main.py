@@ -10,7 +10,7 @@ from benchmarks.docs_check.help_pages import command_help
 from bounds.cli import main as program
 from bounds.cli.main import COMMANDS, main
 from bounds.cli.shared.options import Group, fields_of
-from bounds.cli.start import Terminated
+from bounds.cli.signals import Terminated
 from bounds.version import __version__
 
 

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from bounds.cli.swept import BATCHED, find_batched, is_of_rows
+from bounds.cli.shared.swept import BATCHED, find_batched, is_of_rows
 from bounds.figures.sweeps import is_number
 from bounds.store.results import MemoryResults, ResultStore
 from tests.bounds.cli.outputs import RUNS

@@ -15,8 +15,8 @@ import pytest
 import jax_models as jm
 from benchmarks import reference
 from bounds.cli import scan as command
-from bounds.cli.in_parts import compute_parts
 from bounds.cli.main import COMMANDS
+from bounds.cli.shared.in_parts import compute_parts
 from bounds.influence.scan import Frobenius, scan
 from bounds.influence.table import frobenius
 from bounds.influence.table.layout import Layout

@@ -7,9 +7,8 @@ import sys
 import pytest
 
 from bounds.batch.specification import Specification
-from bounds.cli import swept
 from bounds.cli.main import COMMANDS
-from bounds.cli.shared import platforms
+from bounds.cli.shared import platforms, swept
 from bounds.cli.shared.platforms import longest_input
 from jax_models.run import compiler
 

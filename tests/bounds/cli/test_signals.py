@@ -25,16 +25,17 @@ LINUX = pytest.mark.skipif(
 # Deep in a function of C that no signal ends.
 DEEP = """
 import hashlib
-from bounds.cli import start
-start.PATIENCE = {patience}
-start.listen()
+from bounds.cli import signals
+signals.PATIENCE = {patience}
+signals.listen()
 hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
 """
 # The program with a command of its own, {work}, and what ends its interpreter, {last}.
 WORKING = """
 import atexit, ctypes, gc, os, sys, types
 {last}
-from bounds.cli import main, start
+from bounds.__main__ import console
+from bounds.cli import main
 from jax_models.interrupt import raise_requested
 from bounds.cli.shared.options import Group
 
@@ -48,7 +49,7 @@ command = types.SimpleNamespace(
     run=work,
 )
 main.COMMANDS, sys.argv = dict(work=command), ["attention-bounds", "work"]
-start.console()
+console()
 """
 # A signal within a garbage collection, whose callbacks can raise nothing.
 COLLECTED = """
@@ -101,8 +102,8 @@ def start():
 def test_while_libraries_are_loaded_a_signal_ends_the_program_at_once(start, number):
     # An exception in the start of an extension is an ImportError there, or a crash.
     code = (
-        "import os, signal; from bounds.cli import start; start.RUN.loading = True; "
-        f"start.listen()\ntry: os.kill(os.getpid(), {int(number)})\n"
+        "import os, signal; from bounds.cli import signals; signals.RUN.loading = True; "
+        f"signals.listen()\ntry: os.kill(os.getpid(), {int(number)})\n"
         "except BaseException: raise ImportError"
     )
     program = start("-c", code)

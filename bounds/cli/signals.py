@@ -1,4 +1,4 @@
-"""Start of the program: a signal that ends it is answered in one line, at any moment.
+"""Signals that end the program, each answered in one line, at any moment.
 
 Nothing heavy is imported here, so that a signal is heard while JAX is loaded. Later the
 handler leaves a request, which loops read between two steps; a program that reads none
@@ -20,8 +20,6 @@ from jax_models.interrupt import Terminated, request_interrupt
 PROGRAM = "attention-bounds"
 # Seconds that the program has to end by itself after a signal.
 PATIENCE = 3.0
-# Where a run keeps what is finished.
-STORE_NAME = "results.sqlite"
 
 
 class Run:
@@ -79,23 +77,6 @@ def _watch(end: int) -> None:
         pass  # a library's own
     select.select([end], [], [], PATIENCE)
     RUN.leave(first)
-
-
-def console() -> NoReturn:
-    """Runs the program on the process's arguments and exits with its code."""
-    RUN.loading = RUN.alone = True  # the former until a command runs
-    listen()
-    from bounds.cli.main import main
-
-    code = main(sys.argv[1:])
-    with RUN.deciding:
-        RUN.code = code
-    if code > 128:
-        # Threads of JAX that still work crash where the interpreter ends in order.
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-        os._exit(code)
-    sys.exit(code)
 
 
 def number_of(error: KeyboardInterrupt) -> int:
