@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+from jaxtyping import Int, Shaped
 
 from jax_models.errors import InputError
 
@@ -63,7 +64,7 @@ def expect_sequence(what: str, values: Any, expected: str) -> list[Any]:
     return list(values)
 
 
-def not_finite_at(array: np.ndarray) -> tuple[int, ...] | None:
+def not_finite_at(array: Shaped[np.ndarray, "..."]) -> tuple[int, ...] | None:
     """Returns the index of the first entry that is not finite, None if all are finite."""
     flat = array.reshape(-1)
     # If the sum of squares is finite, so are all entries: this test takes half the time.
@@ -86,7 +87,7 @@ def expect_hook(what: str, value: Any) -> None:
         raise InputError(f"{what} = {show(value)}; expected a function, or None")
 
 
-def expect_array(what: str, value: Any) -> np.ndarray:
+def expect_array(what: str, value: Any) -> Shaped[np.ndarray, "..."]:
     """Returns a value as a NumPy array of any type and shape."""
     try:
         return np.asarray(value)
@@ -103,7 +104,7 @@ def refuse_empty(what: str, tokens: Any) -> None:
         )
 
 
-def expect_strings(what: str, value: Any) -> np.ndarray:
+def expect_strings(what: str, value: Any) -> Int[np.ndarray, "... tokens"]:
     """Returns symbol ids as an array [n] or [count, n] with n >= 1; refuses all else."""
     array = expect_array(what, value)
     refuse_empty(what, array)

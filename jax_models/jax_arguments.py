@@ -4,12 +4,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Shaped
 
 from jax_models.arguments import show
 from jax_models.errors import InputError
 
 
-def expect_key(key: Any) -> np.ndarray | jax.Array:
+def expect_key(key: Any) -> Shaped[jax.Array | np.ndarray, "words"]:
     """Returns the key data [words] of one JAX random key, typed or raw."""
     try:
         numbers = jax.random.key_data(key)

@@ -286,7 +286,9 @@ def _parity(length: int, ones: int, c: float) -> _Case:
     same = p % 2 == ones % 2
     marked = before + (p == ones) / length**2 / half
 
-    def answer(most: np.ndarray, least: np.ndarray) -> float:
+    def answer(
+        most: Float[np.ndarray, "ones"], least: Float[np.ndarray, "ones"]
+    ) -> float:
         """Bounds r_k/N (e^a_k/Z_1 - e^-a_k/Z_2) above; Z_1 is of the head preferring k."""
         upper, lower = c * most[-1] * most, c * least[-1] * least
         # e^a_k Z_2 - e^-a_k Z_1, term by term; that of p = k is 0.
@@ -308,7 +310,7 @@ def _first(length: int, bit: int, c: float) -> _Case:
     marked = before.copy()
     marked[0] += bit / half
 
-    def answer(most: np.ndarray, _: np.ndarray) -> float:
+    def answer(most: Float[np.ndarray, "ones"], _: Float[np.ndarray, "ones"]) -> float:
         """Upper bound r_1/2 e^a/(e^a + N - 1), with r_1 and a at the lower epsilon."""
         return most[0] / 2 / (1 + (length - 1) * math.exp(-c * most[-1] * most[0]))
 

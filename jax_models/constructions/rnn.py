@@ -48,7 +48,9 @@ def hidden_states(
 ) -> Float[Array, "tokens units"]:
     """Returns the states h_1 .. h_n; pure, traceable, O(n k²)."""
 
-    def step(state: Array, entering: Array) -> tuple[Array, Array]:
+    def step(
+        state: Float[Array, "units"], entering: Float[Array, "units"]
+    ) -> tuple[Float[Array, "units"], Float[Array, "units"]]:
         state = jax.nn.relu(linear(state, network.recurrent) + entering)
         return state, state
 

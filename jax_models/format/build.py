@@ -48,7 +48,7 @@ class _Reader:
         axes: str,
         # sizes of axes; those of axes that it lacks are added, any >= 1
         sizes: dict[str, int],
-    ) -> Array:
+    ) -> Float[Array, "..."]:
         """Required tensor as a JAX array, checked for shape and finite numbers."""
         names = axes.split()
         shape = [sizes.get(axis, axis) for axis in names]
@@ -82,7 +82,7 @@ class _Reader:
         sizes: dict[str, int],
         # fields whose tensors may not be missing or, with False, are not taken
         **needed: bool,
-    ) -> dict[str, Array | None]:
+    ) -> dict[str, Float[Array, "..."] | None]:
         """Tensors of a class's array fields by field; None for a missing optional one."""
         return {
             field: self.take(f"{name}.{field}", axes, sizes)

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import safetensors
 import safetensors.numpy
+from jaxtyping import Shaped
 
 from jax_models.arguments import expect_file, expect_kind
 from jax_models.atomic import write_atomically
@@ -124,7 +125,9 @@ def read_weightings(path: str | os.PathLike[str]) -> set[str] | None:
         return None
 
 
-def read_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def read_safetensors(
+    path: Path,
+) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, str]]:
     """Returns the arrays of a safetensors file by name, and its metadata."""
     with open(path, "rb"):
         pass  # safetensors would call a file without permission a missing one

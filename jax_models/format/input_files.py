@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 
 from jax_models.arguments import INPUT_BYTES, ascii_number, expect_file, read_file, show
 from jax_models.errors import InputError, errors_of
@@ -96,7 +96,9 @@ def load_array(path: str) -> Int[np.ndarray, "*inputs tokens"]:
     return tokens.astype(np.int64)
 
 
-def read_candidates(path: str, length: int, number: Callable[[str], int]) -> np.ndarray:
+def read_candidates(
+    path: str, length: int, number: Callable[[str], int]
+) -> Shaped[np.ndarray, "tokens symbols"]:
     """Symbols of a file for each position, padded with -1; `number` reads a name."""
     expect_file("--candidates", path)
     if path.endswith(".npy"):

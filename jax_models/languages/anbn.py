@@ -32,7 +32,9 @@ class AnBn(Language):
         """Draws a^floor(n/2) b^ceil(n/2), with one symbol changed in half of the cases."""
         return turn_one(key, _halves(length), count)
 
-    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+    def holds(
+        self, strings: Int[np.ndarray, "inputs tokens"]
+    ) -> Bool[np.ndarray, "inputs"]:
         """Decides for each row whether it is a^m b^m, which is of even length."""
         length = strings.shape[1]
         if length % 2:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import (
@@ -100,7 +100,7 @@ class Automaton:
             )
         return strings
 
-    def contains(self, tokens: ArrayLike) -> np.ndarray:
+    def contains(self, tokens: ArrayLike) -> Bool[np.ndarray, "..."] | np.bool_:
         """Decides membership of a string [n], or of every row of a batch [count, n].
 
         An end token is ignored where it stands last in all rows. Any other token that is
@@ -247,7 +247,9 @@ class AutomatonSource(Source):
         known = (tokens >= 0) & (tokens < num_symbols)
         symbols = jnp.where(known, tokens, num_symbols)
 
-        def step(state: Array, symbol: Array) -> tuple[Array, Array]:
+        def step(
+            state: Int[Array, "..."], symbol: Int[Array, "..."]
+        ) -> tuple[Int[Array, "..."], Int[Array, "..."]]:
             state = table[state, symbol]
             return state, state
 
@@ -311,7 +313,7 @@ class AutomatonSource(Source):
             states = np.asarray(self.transitions)[states[at], symbols]
         return strings
 
-    def _forward(self, length: int) -> tuple[np.ndarray, float]:
+    def _forward(self, length: int) -> tuple[Float[np.ndarray, "states"], float]:
         """The law of the state after n symbols [S], and ln P(at least n symbols)."""
         require_operations(f"{length} symbols", PYTHON_STEP * length)
         size = len(self.transitions)
@@ -343,18 +345,25 @@ def draw_strings(
     """Strings that weigh the odds of their symbols and their end; 0 where there are none."""
     possible = odds > 0
 
-    def forth(met: Array, _: None) -> tuple[Array, Array]:
+    def forth(
+        met: Float[Array, "states"], _: None
+    ) -> tuple[Float[Array, "states"], Float[Array, "states"]]:
         moved = jnp.where(possible, met[:, None], 0)
         return jnp.zeros_like(met).at[table].max(moved), met
 
-    def back(later: Array, met: Array) -> tuple[Array, Array]:
+    def back(
+        later: Float[Array, "states"], met: Float[Array, "states"]
+    ) -> tuple[Float[Array, "states"], Float[Array, "states"]]:
         # States that no prefix of this length is in would set the scale, at which those
         # that it is in may underflow.
         weights = met * (odds * later[table]).sum(axis=1)
         most = weights.max()
         return weights / jnp.where(most > 0, most, 1), later
 
-    def step(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(
+        state: Int[Array, "..."],
+        now: tuple[Float[Array, "states"], Float[Array, "inputs"]],
+    ) -> tuple[Int[Array, "..."], Int[Array, "..."]]:
         later, u = now
         ladder = jnp.cumsum(odds * later[table], axis=1)
         goal = ladder[state]

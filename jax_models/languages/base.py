@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import expect_integer, expect_number
@@ -63,7 +63,9 @@ class Language(abc.ABC):
         """Draws `count` independent strings of `length` symbols."""
 
     @abc.abstractmethod
-    def holds(self, strings: np.ndarray) -> np.ndarray:
+    def holds(
+        self, strings: Int[np.ndarray, "inputs tokens"]
+    ) -> Bool[np.ndarray, "inputs"]:
         """Decides membership of each row of symbols: [count, n] -> booleans [count]."""
 
     @property
@@ -102,7 +104,7 @@ class Language(abc.ABC):
         last = jnp.full((count, 1), self.end, jnp.int32)
         return jnp.concatenate([strings, last], axis=1)
 
-    def contains(self, tokens: ArrayLike) -> np.ndarray:
+    def contains(self, tokens: ArrayLike) -> Bool[np.ndarray, "..."] | np.bool_:
         """Decides membership of a string, or of every row of a batch.
 
         An end token that stands last is dropped; one that stands elsewhere makes the
@@ -239,7 +241,7 @@ class Source(abc.ABC):
         """Returns the entropy of the next symbol given the prefix, nats, n >= 1."""
 
     @abc.abstractmethod
-    def prefixes(self, length: int) -> np.ndarray:
+    def prefixes(self, length: int) -> Int[np.ndarray, "prefixes tokens"]:
         """Returns every prefix of a length, each once [m, length], int32."""
 
     @property
@@ -341,7 +343,7 @@ def _sample(
     return drawn.reshape(-1, length)[:count]
 
 
-def entropy(probabilities: np.ndarray) -> float:
+def entropy(probabilities: Float[np.ndarray, "..."]) -> float:
     """Returns -Σ p ln p, in nats, with 0 ln 0 = 0."""
     some = probabilities[probabilities > 0]
     return float(-(some * np.log(some)).sum())

@@ -79,14 +79,16 @@ def _draw(
     num_types: int,
 ) -> Int[Array, "inputs tokens"]:
 
-    def one(key: Array) -> Array:
+    def one(key: PRNGKeyArray) -> Int[Array, "tokens"]:
         path_key, type_key = jax.random.split(key)
         return type_brackets(type_key, path(path_key, length), num_types)
 
     return jax.vmap(one)(jax.random.split(key, count)).astype(jnp.int32)
 
 
-def _final_heights(strings: np.ndarray) -> np.ndarray:
+def _final_heights(
+    strings: Int[np.ndarray, "inputs tokens"],
+) -> Int[np.ndarray, "inputs"]:
     """Final height of each row that is a prefix of a word, -1 for any other row."""
     if not strings.shape[1]:
         return np.zeros(len(strings), np.int64)
@@ -149,7 +151,9 @@ class DyckWords(_Brackets):
             )
         return _draw(key, word_path, length, count, self.num_types)
 
-    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+    def holds(
+        self, strings: Int[np.ndarray, "inputs tokens"]
+    ) -> Bool[np.ndarray, "inputs"]:
         """Decides for each row whether it is a word."""
         return _final_heights(strings) == 0
 
@@ -176,6 +180,8 @@ class DyckPrefixes(_Brackets):
         """Draws prefixes of uniform nesting, with fair types."""
         return _draw(key, prefix_path, length, count, self.num_types)
 
-    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+    def holds(
+        self, strings: Int[np.ndarray, "inputs tokens"]
+    ) -> Bool[np.ndarray, "inputs"]:
         """Decides for each row whether it is a prefix of a word."""
         return _final_heights(strings) >= 0

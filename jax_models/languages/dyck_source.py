@@ -11,18 +11,24 @@ its laws are arrays [n + 1].
 import abc
 import dataclasses
 import math
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from jax_models.arguments import expect_integer
 from jax_models.languages.automaton import AutomatonSource
 from jax_models.languages.base import Source, binary_entropy, check_probability
 from jax_models.languages.dyck import brackets_of
 from jax_models.run.device_memory import require_memory
+
+# Heights of strings, and the types of their brackets by height.
+Walks: TypeAlias = tuple[Int[Array, "inputs"], Int[Array, "inputs heights"]]
+# Height of one string, the types of its brackets by height, and whether it is a prefix.
+Stack: TypeAlias = tuple[Int[Array, ""], Int[Array, "heights"], Bool[Array, ""]]
 
 
 class BracketSource(Source):
@@ -32,11 +38,13 @@ class BracketSource(Source):
     max_height: int | None = None  # the largest height, None where there is none
 
     @abc.abstractmethod
-    def up_probabilities(self, heights: np.ndarray) -> np.ndarray:
+    def up_probabilities(
+        self, heights: Int[np.ndarray, "heights"]
+    ) -> Float[np.ndarray, "heights"]:
         """Returns u_h, the probability of an opening bracket, for each height h."""
 
     @abc.abstractmethod
-    def step_law(self, length: int) -> np.ndarray:
+    def step_law(self, length: int) -> Float[np.ndarray, "2 heights"]:
         """Returns P(step n goes up or down, H_n = h | at least n symbols) [2, heights]."""
 
     @abc.abstractmethod
@@ -135,8 +143,8 @@ def type_walks(
     row = jnp.arange(count, dtype=jnp.int32)
 
     def step(
-        state: tuple[Array, Array], now: tuple[Array, Array]
-    ) -> tuple[tuple[Array, Array], Array]:
+        state: Walks, now: tuple[Int[Array, "inputs"], Int[Array, "inputs"]]
+    ) -> tuple[Walks, Int[Array, "inputs"]]:
         (height, types), (move, kind) = state, now
         level = jnp.maximum(height, height + move)  # the unit of height that is crossed
         kind = jnp.where(move > 0, kind, types[row, level])
@@ -150,14 +158,16 @@ def type_walks(
 
 def open_brackets(
     tokens: Int[Array, "... tokens"], num_types: int, max_height: int | None = None
-) -> tuple[Array, Array, Array]:
+) -> tuple[
+    Int[Array, "... tokens"], Int[Array, "... tokens"], Bool[Array, "... tokens"]
+]:
     """Returns the open brackets after each symbol: number, innermost type and validity."""
     n = tokens.shape[-1]
     reached = _highest(n, max_height)
 
     def step(
-        state: tuple[Array, Array, Array], token: Array
-    ) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
+        state: Stack, token: Int[Array, ""]
+    ) -> tuple[Stack, tuple[Int[Array, ""], Int[Array, ""], Bool[Array, ""]]]:
         height, types, possible = state
         kind, opens = token // 2, token % 2 == 0
         # The type has no meaning where no bracket is open; validity stays True while the
@@ -171,7 +181,9 @@ def open_brackets(
         types = types.at[height].set(jnp.where(opens, kind, types[height]))
         return (height, types, possible), (height, types[height], possible)
 
-    def one(string: Array) -> tuple[Array, Array, Array]:
+    def one(
+        string: Int[Array, "tokens"],
+    ) -> tuple[Int[Array, "tokens"], Int[Array, "tokens"], Bool[Array, "tokens"]]:
         types = jnp.zeros(reached + 1, string.dtype)
         first = jnp.zeros((), jnp.int32), types, jnp.asarray(True)
         return jax.lax.scan(step, first, string)[1]
@@ -203,11 +215,13 @@ class DyckSource(BracketSource):
         symbols = brackets_of(self.num_types)
         vars(self).update(name=f"dyck{self.num_types}", symbols=symbols)
 
-    def up_probabilities(self, heights: np.ndarray) -> np.ndarray:
+    def up_probabilities(
+        self, heights: Int[np.ndarray, "heights"]
+    ) -> Float[np.ndarray, "heights"]:
         """Returns p at every height."""
         return np.full(np.shape(heights), self.up_probability)
 
-    def step_law(self, length: int) -> np.ndarray:
+    def step_law(self, length: int) -> Float[np.ndarray, "2 heights"]:
         """Returns P(step n up or down, H_n = h | at least n symbols) in closed form."""
         return step_law(length, self.up_probability)
 
@@ -229,7 +243,10 @@ class DyckSource(BracketSource):
         chance = jax.random.uniform(step_key, (length, count))
         times = jnp.arange(1, length + 1, dtype=chance.dtype)
 
-        def back(height: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        def back(
+            height: Int[Array, "inputs"],
+            now: tuple[Float[Array, ""], Float[Array, "inputs"]],
+        ) -> tuple[Int[Array, "inputs"], Int[Array, "inputs"]]:
             m, u = now
             h = height.astype(m.dtype)
             # P(step m goes down | H_m = h) = (h+2)(m-h) / (2m(h+1)), whatever p is.
@@ -278,11 +295,13 @@ class BoundedDyckSource(BracketSource):
             label=f"heights of {self.name}",
         )
 
-    def up_probabilities(self, heights: np.ndarray) -> np.ndarray:
+    def up_probabilities(
+        self, heights: Int[np.ndarray, "heights"]
+    ) -> Float[np.ndarray, "heights"]:
         """Returns p for heights below the depth D, and 0 for D."""
         return np.where(np.asarray(heights) < self.depth, self.up_probability, 0.0)
 
-    def step_law(self, length: int) -> np.ndarray:
+    def step_law(self, length: int) -> Float[np.ndarray, "2 heights"]:
         """Returns P(step n up or down, H_n = h | at least n symbols), O(n D^2)."""
         return self.heights.joint_states(length)
 
@@ -362,7 +381,9 @@ def limiting_height_law(
     return law
 
 
-def _relative(length: int, up_probability: float) -> tuple[np.ndarray, np.ndarray, int]:
+def _relative(
+    length: int, up_probability: float
+) -> tuple[Int[np.ndarray, "heights"], Float[np.ndarray, "heights"], int]:
     """Heights of the parity of `length`, ln P(h)/P(mode) of each, and the mode."""
     # There are N(n, h) = (h+1)/(n+1) C(n+1, (n-h)/2) paths from 0 to h that stay >= 0, all
     # with the same probability: given at least n symbols, P(H_n = h) ~ N(n, h) (p/q)^{h/2}

@@ -17,7 +17,7 @@ NUM_INSTRUCTIONS = 3
 
 
 @functools.partial(jax.jit, static_argnames=("pairs", "count"))
-def _draw(key: PRNGKeyArray, pairs: int, count: int) -> Array:
+def _draw(key: PRNGKeyArray, pairs: int, count: int) -> Int[Array, "inputs tokens"]:
     which, what = jax.random.split(key)
     told = jax.random.randint(which, (count, pairs), 0, NUM_INSTRUCTIONS, jnp.int32)
     told = told.at[:, 0].set(WRITE).at[:, -1].set(READ)
@@ -61,7 +61,9 @@ class FlipFlop(Language):
             )
         return _draw(key, length // 2, count)
 
-    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+    def holds(
+        self, strings: Int[np.ndarray, "inputs tokens"]
+    ) -> Bool[np.ndarray, "inputs"]:
         """Decides for each row whether it is a member."""
         if strings.shape[1] % 2 or strings.shape[1] < 4:
             return np.zeros(len(strings), bool)

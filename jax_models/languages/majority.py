@@ -3,7 +3,7 @@
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from jax_models.languages.base import BitStrings
 
@@ -19,6 +19,8 @@ class Majority(BitStrings):
 
     name = "majority"
 
-    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+    def holds(
+        self, strings: Int[np.ndarray, "inputs tokens"]
+    ) -> Bool[np.ndarray, "inputs"]:
         """Decides for each row whether it has more ones than zeros."""
         return 2 * strings.sum(axis=1) > strings.shape[1]

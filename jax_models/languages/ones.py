@@ -29,7 +29,9 @@ class Ones(Language):
         """Draws 1^n, with one zero in half of the cases."""
         return turn_one(key, np.ones(length, np.int32), count)
 
-    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+    def holds(
+        self, strings: Int[np.ndarray, "inputs tokens"]
+    ) -> Bool[np.ndarray, "inputs"]:
         """Decides for each row whether it has no zero."""
         return (strings == 1).all(axis=1)
 

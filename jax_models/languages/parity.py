@@ -96,7 +96,7 @@ class ParitySource(Source):
         # odd.
         return (binary_entropy(p) + (1 - p) * math.log(2) + math.log(2)) / 2
 
-    def prefixes(self, length: int) -> np.ndarray:
+    def prefixes(self, length: int) -> Int[np.ndarray, "prefixes tokens"]:
         """Returns all bit strings [2^n, n], in the order of the numbers they write."""
         places = np.arange(length - 1, -1, -1)
         return (np.arange(2**length)[:, None] >> places & 1).astype(np.int32)
@@ -116,6 +116,8 @@ class Parity(BitStrings):
 
     name = "parity"
 
-    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+    def holds(
+        self, strings: Int[np.ndarray, "inputs tokens"]
+    ) -> Bool[np.ndarray, "inputs"]:
         """Decides for each row whether it has an even number of ones."""
         return strings.sum(axis=1) % 2 == 0

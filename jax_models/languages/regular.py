@@ -137,9 +137,11 @@ class RegularLanguage(Language):
             )
         return words
 
-    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+    def holds(
+        self, strings: Int[np.ndarray, "inputs tokens"]
+    ) -> Bool[np.ndarray, "inputs"]:
         """Decides for each row whether the automaton accepts it."""
-        return self.automaton.contains(strings)
+        return np.asarray(self.automaton.contains(strings))
 
     def source(self, end_probability: float) -> AutomatonSource:
         """Returns a source of the words, symbol by symbol.

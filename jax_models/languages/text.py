@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_models.arguments import INPUT_BYTES, expect_kind, expect_sequence, read_file
 from jax_models.errors import InputError
@@ -11,7 +12,7 @@ from jax_models.errors import InputError
 
 def read_text(
     path: str | os.PathLike[str], vocabulary: Sequence[str] | None = None
-) -> np.ndarray:
+) -> Int[np.ndarray, "tokens"]:
     """Reads a text file as tokens; one final newline is dropped.
 
     Args:
@@ -68,7 +69,7 @@ def _character_ids(vocabulary: Sequence[str]) -> dict[str, int]:
     return ids
 
 
-def _indices(text: str, ids: dict[str, int], name: str) -> np.ndarray:
+def _indices(text: str, ids: dict[str, int], name: str) -> Int[np.ndarray, "tokens"]:
     tokens = np.fromiter((ids.get(character, -1) for character in text), np.int32)
     unknown = np.flatnonzero(tokens < 0)
     if unknown.size:

@@ -40,6 +40,8 @@ class UniformStrings(Language):
         """Draws uniform, independent symbols."""
         return jax.random.randint(key, (count, length), 0, self.num_symbols, jnp.int32)
 
-    def holds(self, strings: np.ndarray) -> Bool[np.ndarray, "inputs"]:
+    def holds(
+        self, strings: Int[np.ndarray, "inputs tokens"]
+    ) -> Bool[np.ndarray, "inputs"]:
         """Returns True for each row: every string is a member."""
         return np.ones(len(strings), bool)

@@ -98,22 +98,22 @@ class Attention:
         return self.key.shape[0]
 
     @property
-    def key_by_head(self) -> Array:
+    def key_by_head(self) -> Float[Array, "heads d_k width"]:
         """Key matrix of each head [h, e, d]."""
         return self._by_head(self.key)
 
     @property
-    def value_by_head(self) -> Array:
+    def value_by_head(self) -> Float[Array, "heads d_v width"]:
         """Value matrix of each head [h, v, d]."""
         return self._by_head(self.value)
 
     @property
-    def key_bias_by_head(self) -> Array | None:
+    def key_bias_by_head(self) -> Float[Array, "heads d_k"] | None:
         """Key bias of each head [h, e]."""
         return None if self.key_bias is None else self._by_head(self.key_bias)
 
     @property
-    def value_bias_by_head(self) -> Array | None:
+    def value_bias_by_head(self) -> Float[Array, "heads d_v"] | None:
         """Value bias of each head [h, v]."""
         return None if self.value_bias is None else self._by_head(self.value_bias)
 

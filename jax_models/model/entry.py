@@ -58,7 +58,7 @@ class TokenDropout:
     mask: int = dataclasses.field(metadata={"static": True})
     share: float = dataclasses.field(metadata={"static": True})
     # (1 - share) / (1 - masked) of one input; None before `of_input`.
-    scale: Array | None = None
+    scale: Float[Array, ""] | None = None
 
     def __post_init__(self) -> None:
         """Raises `InputError` unless the mask is an integer >= 0 and 0 <= share < 1."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray, Shaped
 
 from jax_models.arguments import (
     choose_name,
@@ -362,7 +362,7 @@ def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
     """
     model = random_transformer(key, **options)
 
-    def settle(path: Any, leaf: Array) -> Array:
+    def settle(path: Any, leaf: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         name = jax.tree_util.keystr(path)
         if ".norm" in name or "_norm." in name:
             return jnp.ones_like(leaf) if name.endswith("scale") else leaf * 0

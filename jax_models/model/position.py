@@ -77,7 +77,9 @@ def sine_and_cosine(
     return found
 
 
-def _sine(turns: np.ndarray, rest: np.ndarray) -> np.ndarray:
+def _sine(
+    turns: Float[np.ndarray, "tokens"], rest: Float[np.ndarray, "tokens"]
+) -> Float[np.ndarray, "tokens"]:
     """sin(2 pi (turns + rest)) for exact `turns`, reduced by half turns first."""
     half = np.round(2 * turns)
     # At most a quarter turn: pi enters with a small factor, and its rounding with it.
@@ -90,7 +92,7 @@ def _sine(turns: np.ndarray, rest: np.ndarray) -> np.ndarray:
 class PositionTable:
     """Position encoding by a table [n_max, d]; its first n rows serve length n."""
 
-    table: Array
+    table: Float[Array, "tokens d_embedding"]
     depends_on_length = False
 
     def encode(self, length: int, width: int) -> Float[Array, "tokens d_embedding"]:
@@ -114,10 +116,10 @@ class PairTable(PositionTable):
 
     # The second token type's row less the first's [d]: added to the rows of all positions
     # after the first separator symbol.
-    second: Array
+    second: Float[Array, "d_embedding"]
     separator: int = dataclasses.field(metadata={"static": True})
 
-    def of_input(self, tokens: Array | np.ndarray) -> PositionTable:
+    def of_input(self, tokens: Int[Array | np.ndarray, "tokens"]) -> PositionTable:
         """Position table of `tokens`, `second` added after the first separator."""
         # NumPy tokens: no program is compiled for their length.
         on: Any = np if isinstance(tokens, np.ndarray) else jnp

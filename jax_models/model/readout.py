@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from jax_models.arguments import (
     choose_name,
@@ -34,7 +34,7 @@ class Pooling:
         choose_name("pooling.kind", self.kind, KINDS)
         expect_kind("pooling.normalised", self.normalised, bool, "true or false")
 
-    def rows(self, length: int) -> np.ndarray:
+    def rows(self, length: int) -> Int[np.ndarray, "rows"]:
         """Returns the positions in a sequence of `length` whose rows are pooled."""
         return np.arange(length)[
             {"mean": slice(None), "first": [0]}.get(self.kind, [-1])

@@ -137,7 +137,9 @@ class LinearScaling:
     def __post_init__(self) -> None:
         _expect_numbers(self)
 
-    def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
+    def scaled(
+        self, frequencies: Shaped[np.ndarray, "frequencies"]
+    ) -> Shaped[np.ndarray, "frequencies"]:
         """Returns the frequencies that replace `frequencies`, those of theta."""
         return frequencies / self.factor
 
@@ -164,7 +166,9 @@ class Llama3Scaling:
                 f"expected less than high_frequency_factor = {self.high_frequency_factor}"
             )
 
-    def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
+    def scaled(
+        self, frequencies: Shaped[np.ndarray, "frequencies"]
+    ) -> Shaped[np.ndarray, "frequencies"]:
         """Returns the frequencies that replace `frequencies`, those of theta."""
         turns = self.original_length * frequencies / (2 * exact_context().pi)
         low, high = self.low_frequency_factor, self.high_frequency_factor
@@ -183,7 +187,9 @@ class ListedFrequencies:
         given = expect_sequence(where, self.frequencies, "a list of numbers")
         vars(self).update(frequencies=tuple(expect_number(where, x, 0) for x in given))
 
-    def scaled(self, frequencies: np.ndarray) -> Shaped[np.ndarray, "frequencies"]:
+    def scaled(
+        self, frequencies: Shaped[np.ndarray, "frequencies"]
+    ) -> Shaped[np.ndarray, "frequencies"]:
         """Returns the listed frequencies, whose number must be that of `frequencies`."""
         if len(self.frequencies) != len(frequencies):
             raise InputError(
@@ -225,7 +231,7 @@ class Rotary:
             self.scaling.scaled(np.ones(dims // 2))  # refuses another number of them
 
     @property
-    def frequencies(self) -> np.ndarray:
+    def frequencies(self) -> Shaped[np.ndarray, "frequencies"]:
         """Frequencies [dims / 2] in radians per position, mpmath numbers unless listed."""
         found = falling_frequencies(self.theta, self.dims)
         return found if self.scaling is None else self.scaling.scaled(found)
@@ -263,7 +269,9 @@ class Rotary:
 @functools.lru_cache(maxsize=16)
 def _tables(
     rotary: Rotary, length: int, dtype: np.dtype
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[
+    Float[np.ndarray, "tokens frequencies"], Float[np.ndarray, "tokens frequencies"]
+]:
     """Cosines and sines of all positions [n, dims / 2]."""
     # On the host, as if rounded once to float64, and then cast, as position formulas are.
     found = sine_and_cosine(np.arange(length), rotary.frequencies).astype(dtype)

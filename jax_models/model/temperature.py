@@ -23,7 +23,7 @@ from jax_models.model.pytree import pytree
 class ConstantTemperature:
     """Temperature schedule tau = value."""
 
-    value: Array | float
+    value: Float[Array, ""] | float
     depends_on_length = False
 
     def __call__(
@@ -37,7 +37,7 @@ class ConstantTemperature:
 class InverseLogTemperature:
     """Temperature schedule tau(n) = scale / ln n for n >= 2, and 1 for n = 1."""
 
-    scale: Array | float
+    scale: Float[Array, ""] | float
     depends_on_length = True
 
     def __call__(
@@ -54,7 +54,7 @@ class InverseLogTemperature:
 class PowerTemperature:
     """Temperature schedule tau = scale * m^exponent, m the length n or the row's place p."""
 
-    scale: Array | float
+    scale: Float[Array, ""] | float
     exponent: float = dataclasses.field(metadata={"static": True})
     # "position" is p, the row's index plus 1.
     of: Literal["length", "position"] = dataclasses.field(

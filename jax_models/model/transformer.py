@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from jax_models.arguments import expect_array, refuse_empty, show
 from jax_models.errors import InputError
@@ -45,7 +45,9 @@ class Transformer:
     may list them as substitutes or positions, unlike others that are not `substitutable`.
     """
 
-    embedding: Array  # [V, E], E = d but where the entry projects
+    embedding: Float[
+        Array, "symbols d_embedding"
+    ]  # [V, E], E = d but where the entry projects
     layers: tuple[Layer, ...] = dataclasses.field(metadata={"shared": True})
     position: Position | None = None
     entry: Entry | None = dataclasses.field(default=None, kw_only=True)
@@ -179,7 +181,9 @@ def embedded(
     return _symbol_embeddings(model, tokens) + encode_positions(model, tokens.shape[0])
 
 
-def of_input(model: Transformer, tokens: Array | np.ndarray) -> Transformer:
+def of_input(
+    model: Transformer, tokens: Int[Array | np.ndarray, "tokens"]
+) -> Transformer:
     """Returns the model with the position table and token dropout of the input `tokens`."""
     # Table and dropout may depend on all tokens. Inputs of one length, with padding and
     # `shared_symbols` at the same positions, have the same model.
@@ -289,7 +293,11 @@ def apply_layer(
     store = store if hidden is None else dataclasses.replace(store, hidden=hidden)
     positions = jnp.arange(length, dtype=jnp.int32) if queried is None else queried
 
-    def run(block: tuple[Array, Array, Array]) -> tuple[Array, Any]:
+    def run(
+        block: tuple[
+            Int[Array, "rows"], Float[Array, "rows width"], Float[Array, "rows width"]
+        ],
+    ) -> tuple[Shaped[Array, "..."], Any]:
         at, y, u = block
         queries = project_queries(layer.attention, u, length, at)
         summary = summarise(layer.attention, queries, at, store)

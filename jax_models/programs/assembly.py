@@ -14,6 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.jax_arguments import check_float_type
 from jax_models.model.attention import Attention, Schedule
@@ -46,7 +47,9 @@ class Neuron:
     write: Form
 
 
-def _stack(forms: Sequence[Form], width: int) -> tuple[np.ndarray, np.ndarray]:
+def _stack(
+    forms: Sequence[Form], width: int
+) -> tuple[Float[np.ndarray, "forms width"], Float[np.ndarray, "forms"]]:
     """Weights [len(forms), width] and constants [len(forms)] of linear forms."""
     weight, constant = np.zeros((len(forms), width)), np.zeros(len(forms))
     for row, form in enumerate(forms):
@@ -84,7 +87,9 @@ def build_layer(
     key_width = max(1, *(len(head.key) for head in heads))
     value_width = max(len(head.value) for head in heads)
 
-    def arrays(name: str, length: int) -> tuple[Array, Array | None]:
+    def arrays(
+        name: str, length: int
+    ) -> tuple[Float[Array, "heads out width"], Float[Array, "heads out"] | None]:
         stacked = [
             _stack(_padded(getattr(head, name), length), width) for head in heads
         ]

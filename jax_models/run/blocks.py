@@ -51,7 +51,7 @@ def map_rows(function: Callable[[Any], Any], rows: Any, block: int) -> Any:
     blocks = math.ceil(num_rows / block)
     fill = blocks * block - num_rows
 
-    def split(x: Array) -> Array:
+    def split(x: Shaped[Array, "rows ..."]) -> Shaped[Array, "blocks block ..."]:
         # The last block is filled up with copies of row 0: they are valid rows, as zeros may
         # not be, and their results are dropped.
         padding = jnp.broadcast_to(x[:1], (fill, *x.shape[1:]))
@@ -76,7 +76,7 @@ def map_long_axis(
         return function(rows)
     axis = lengths.index(max(lengths))
 
-    def map_tile(tile: Float[Array, "tile ..."]) -> Array:
+    def map_tile(tile: Float[Array, "tile ..."]) -> Float[Array, "tile ..."]:
         mapped = function(jnp.moveaxis(tile, 0, axis))
         return jnp.moveaxis(mapped, axis + out_offset, 0)
 

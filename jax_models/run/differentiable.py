@@ -83,7 +83,11 @@ def _apply_layer(
 
     # Recomputed in the backward pass: a scan would store the scores of every block.
     @jax.checkpoint
-    def run(block: tuple[Array, Array, Array]) -> Array:
+    def run(
+        block: tuple[
+            Int[Array, "rows"], Float[Array, "rows width"], Float[Array, "rows width"]
+        ],
+    ) -> Float[Array, "rows width"]:
         at, y, u = block
         attention = layer.attention
         queries = project_queries(attention, u, length, at)

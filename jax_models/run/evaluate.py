@@ -113,7 +113,7 @@ def share_out(length: int, devices: int) -> Shares:
 
 def forward_sharded(
     model: Transformer, tokens: Int[Array, "tokens"], mesh: Mesh
-) -> tuple[Array, tuple[TieReport | None, ...]]:
+) -> tuple[Float[Array, "tokens width"], tuple[TieReport | None, ...]]:
     """Final activations [n, d] and each layer's tie report, computed on a mesh."""
     check_mesh(mesh)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((model, tokens))):
@@ -158,7 +158,7 @@ def _forward_share(
     model: Transformer,
     tokens: Int[Array, "tokens"],
     encodings: Float[Array, "tokens d_embedding"] | None,
-) -> tuple[Array, tuple[TieReport | None, ...]]:
+) -> tuple[Float[Array, "tokens width"], tuple[TieReport | None, ...]]:
     """Final activations of one device's tokens, and each layer's tie report of these rows."""
     y = symbol_rows(model, tokens, encodings)
     y, reports = run_layers(
@@ -169,7 +169,7 @@ def _forward_share(
 
 def _apply_share(
     shares: Shares, layer: Layer, rows: Float[Array, "rows width"]
-) -> tuple[Array, TieReport | None]:
+) -> tuple[Float[Array, "rows width"], TieReport | None]:
     """The layer's output rows of one device, from its input rows, and their tie report."""
     attention, length = layer.attention, shares.length
     start = jax.lax.axis_index(POSITIONS).astype(jnp.int32) * shares.share
@@ -184,12 +184,14 @@ def _apply_share(
 
     per_row = scores_per_row(attention, shares.tile)
 
-    def summarise_tiles(block: tuple[Array, Array]) -> Any:
+    def summarise_tiles(
+        block: tuple[Int[Array, "rows"], Float[Array, "rows width"]],
+    ) -> Any:
         """Summaries of r rows over each tile of this device, fields [r, t, h, ...]."""
         at, u = block
         queries = project_queries(attention, u, length, at)
 
-        def lift(tile: tuple[KeyStore, Array]) -> Any:
+        def lift(tile: tuple[KeyStore, Int[Array, "keys"]]) -> Any:
             keys, key_at = tile
             # Copies of the last row fill the end: as keys they are hidden.
             valid = key_at < length
@@ -198,13 +200,17 @@ def _apply_share(
         lifted = jax.lax.map(lift, (tiles, index))
         return jax.tree.map(lambda x: jnp.moveaxis(x, 2, 0), lifted)
 
-    def merge_tiles(block: tuple[Array, Any]) -> tuple[Array, Any]:
+    def merge_tiles(
+        block: tuple[Int[Array, "rows"], Any],
+    ) -> tuple[Float[Array, "rows concatenated"], Any]:
         at, by_row = block
         by_tile = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), by_row)
         summary = fold_stacked(attention.weighting.merge, by_tile)
         return read_heads(attention, at, summary)
 
-    def run(block: tuple[Array, Array]) -> tuple[Array, Any]:
+    def run(
+        block: tuple[Int[Array, "rows"], Float[Array, "rows width"]],
+    ) -> tuple[Float[Array, "rows concatenated"], Any]:
         everyones = jax.tree.map(
             lambda x: jax.lax.all_gather(x, POSITIONS, tiled=True), block
         )
@@ -234,7 +240,7 @@ def _prepare_tile(
     length: int,
     rows: Float[Array, "keys width"],
     index: Int[Array, "keys"],
-) -> tuple[Array, KeyStore]:
+) -> tuple[Float[Array, "keys width"], KeyStore]:
     """Attention's input rows of a tile, with their keys and values."""
     inputs = attention_input(layer, rows)
     return inputs, store_keys(layer.attention, inputs, length, index)
@@ -313,7 +319,7 @@ def apply(
     *,
     ties: TieRule = "error",
     mesh: Mesh | None = None,
-) -> Array:
+) -> Float[Array, "tokens width"]:
     """Returns the final activations y^(L) of a token sequence.
 
     Runs by blocks: memory is O(n d) beside one tile of scores, time O(n^2 d). On a mesh
@@ -363,7 +369,7 @@ def apply_logits(
     *,
     ties: TieRule = "error",
     mesh: Mesh | None = None,
-) -> Array:
+) -> Float[Array, "tokens classes"]:
     """Returns the read-out's logits at every position [n, classes].
 
     Args:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Shaped
 
 from jax_models.arguments import expect_integer, expect_kind
 from jax_models.errors import InputError
@@ -98,7 +99,7 @@ def written_out(question: Any, mesh: Mesh) -> bytes:
     return repr((mesh.size, jax.__version__)).encode() + in_bytes(question)
 
 
-def place(leaf: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+def place(leaf: Any, mesh: Mesh, spec: PartitionSpec) -> Shaped[jax.Array, "..."]:
     """Returns `leaf`, equal in all processes, on the devices of a mesh, sharded as `spec`."""
     value = np.asarray(leaf)
     sharding = NamedSharding(mesh, spec)

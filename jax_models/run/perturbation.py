@@ -80,7 +80,7 @@ def _move(
 ) -> Float[Array, "*shape"]:
     """Rows of a run, each entry times 1 +- 16 u if the run is above 0."""
 
-    def move(rows: Array) -> Array:
+    def move(rows: Float[Array, "..."]) -> Float[Array, "..."]:
         # 2^32 over the golden ratio: runs 1, 2, 3, ... get salts far apart (Knuth).
         salt = run.astype(jnp.uint32) * jnp.uint32(0x9E3779B9)
         key = jnp.zeros(rows.shape, jnp.uint32)

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
+from jaxtyping import Shaped
 
 from jax_models.arguments import has_file
 from jax_models.atomic import write_atomically
@@ -59,7 +60,7 @@ class Standing:
 
     step: int
     state: Any
-    history: Mapping[str, np.ndarray]
+    history: Mapping[str, Shaped[np.ndarray, "..."]]
 
 
 def save_standing(
@@ -125,7 +126,9 @@ def _named(state: Any) -> dict[str, Any]:
     return {STATE + jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
-def _restored(path: Path, arrays: Mapping[str, np.ndarray], like: Any) -> Any:
+def _restored(
+    path: Path, arrays: Mapping[str, Shaped[np.ndarray, "..."]], like: Any
+) -> Any:
     """Returns the arrays of a file in the structure of the state `like`."""
     names = _named(like)
     for name, leaf in names.items():

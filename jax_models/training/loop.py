@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from jax_models.arguments import BriefRepr, expect_hook, expect_kind
 from jax_models.errors import InputError
@@ -47,8 +47,8 @@ class LengthLosses(BriefRepr):
     """
 
     lengths: tuple[int, ...]
-    mean: np.ndarray
-    standard_error: np.ndarray
+    mean: Float[np.ndarray, "lengths"]
+    standard_error: Float[np.ndarray, "lengths"]
 
 
 @functools.partial(jax.jit, static_argnames=("source", "length", "count", "reading"))
@@ -60,7 +60,7 @@ def _sampled(
     length: int,
     count: int,
     reading: Reading,
-) -> Array:
+) -> Float[Array, "inputs"]:
     tokens = source.sample(key, length, count)
     return jax.lax.map(
         lambda x: losses_of(network, source, x[None], False, reading)[0][0],
@@ -126,8 +126,8 @@ class TrainingRun(BriefRepr):
     """
 
     network: Any
-    losses: np.ndarray
-    optimal: np.ndarray
+    losses: Float[np.ndarray, "steps"]
+    optimal: Float[np.ndarray, "steps"]
     measured: tuple[tuple[int, LengthLosses], ...]
 
     @property
@@ -262,14 +262,16 @@ def _run_chunk(
     source: Source,
     training: Training,
     count: int,
-) -> tuple[Any, tuple[Array, Array], Array]:
+) -> tuple[Any, tuple[Float[Array, "steps"], Float[Array, "steps"]], Bool[Array, ""]]:
     """Returns the state after `count` steps, their losses, the least possible losses.
 
     Last, whether all weights are finite.
     """
     optimiser = training.optimiser()
 
-    def loss(network: Any, key: PRNGKeyArray, length: int) -> tuple[Array, Array]:
+    def loss(
+        network: Any, key: PRNGKeyArray, length: int
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         # The batch of step t is drawn from `fold_in(key, t)`: a run is a function of its
         # first weights and its key, wherever it was interrupted.
         tokens = source.sample(key, length, training.batch_size)
@@ -284,7 +286,9 @@ def _run_chunk(
         for length in training.lengths
     ]
 
-    def step(state: Any, at: Int[Array, ""]) -> tuple[Any, tuple[Array, Array]]:
+    def step(
+        state: Any, at: Int[Array, ""]
+    ) -> tuple[Any, tuple[Float[Array, ""], Float[Array, ""]]]:
         network, moments = state
         batch = jax.random.fold_in(key, at)
         if len(slopes) == 1:

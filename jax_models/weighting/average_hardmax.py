@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 
 from jax_models.model.pytree import pytree
 from jax_models.weighting.base import (
@@ -96,7 +96,7 @@ class AverageHardmax(HardWeighting):
         cells = self.seen_cells(tile.scores, tile.visible)
         levels = lift_levels(tile.scores, cells, tile.visible, tile.count)
 
-        def sum_at(level: Level) -> Array:
+        def sum_at(level: Level) -> Float[Array, "heads rows d_v"]:
             members = (cells == level.cell[..., None]) & tile.visible
             weights = tallied(members, tile.count, tile.values.dtype)
             return contract(weights, tile.values)
@@ -108,7 +108,7 @@ class AverageHardmax(HardWeighting):
         levels = merge_levels(first.levels, second.levels)
 
         # A side's third cell is never among the joint two best: two of its own are above it.
-        def sum_at(cell: Array) -> Array:
+        def sum_at(cell: Float[Array, "heads rows"]) -> Float[Array, "heads rows d_v"]:
             total = jnp.zeros_like(first.first_sum)
             for side in (first, second):
                 for level, values in (
@@ -130,8 +130,11 @@ class AverageHardmax(HardWeighting):
         return summary.mean
 
     def replaced_factors(
-        self, summary: AverageSummary, column: Column, cells: tuple[Array, Array]
-    ) -> tuple[Array, Array, Array]:
+        self,
+        summary: AverageSummary,
+        column: Column,
+        cells: tuple[Float[Array, "..."], Float[Array, "..."]],
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
         """Returns the factors of the differences for each replaced column."""
         levels = summary.levels.by_column
         member, after = leave(levels, column, cells)
@@ -173,7 +176,9 @@ class AverageHardmax(HardWeighting):
         now = (cells == levels.best[..., None]) & moved.visible
         dtype = scores.dtype
 
-        def deviation(members: Array) -> tuple[Array, Array]:
+        def deviation(
+            members: Bool[Array, "..."],
+        ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
             members = jnp.broadcast_to(members, now.shape)
             weights = tallied(members, moved.count, dtype)
             count = weights.sum(axis=-1)
@@ -200,14 +205,19 @@ class AverageHardmax(HardWeighting):
         at_best = [s.levels.best == levels.best for s in (first, second)]
 
         # A side whose best cell is not the joint best has no new members.
-        def at(a: Array) -> list[Array]:
+        def at(a: Shaped[Array, "..."]) -> list[Shaped[Array, "..."]]:
             return [m[..., None] if a.ndim > m.ndim else m for m in at_best]
 
-        def kept(a: Array, b: Array) -> Array:
+        def kept(a: Float[Array, "*of"], b: Float[Array, "*of"]) -> Float[Array, "*of"]:
             one, two = at(a)
             return jnp.where(one, a, 0.0) + jnp.where(two, b, 0.0)
 
-        def left(a: Array, b: Array, a_kept: Array, b_kept: Array) -> Array:
+        def left(
+            a: Float[Array, "*of"],
+            b: Float[Array, "*of"],
+            a_kept: Float[Array, "*of"],
+            b_kept: Float[Array, "*of"],
+        ) -> Float[Array, "*of"]:
             one, two = at(a)
             # Old members that such a side kept have left the joint best cell.
             return a + jnp.where(one, 0.0, a_kept) + b + jnp.where(two, 0.0, b_kept)
@@ -235,13 +245,13 @@ class AverageHardmax(HardWeighting):
 
     def replace_set(
         self, summary: AverageSummary, moved: MovedKeys
-    ) -> tuple[AverageChange, Array]:
+    ) -> tuple[AverageChange, Bool[Array, "..."]]:
         """Change summary of rows with some keys moved; True where `summary` decides it."""
         old = self.cells(moved.score)
         levels, was, certain = remove_levels(summary.levels, moved, old)
         dtype = moved.score.dtype
 
-        def deviation(level: int) -> Array:
+        def deviation(level: int) -> Float[Array, "..."]:
             members = jnp.broadcast_to(was[level], moved.score_change.shape)
             weights = tallied(members, moved.count, dtype)
             return moved.spread(weights, mean)

@@ -299,7 +299,9 @@ def contract_apart(
         return contract(weights, values - origin)
 
     # By coordinates: nothing of [h, i, k, v] is formed.
-    def along(coordinate: tuple[Array, Array]) -> Array:
+    def along(
+        coordinate: tuple[Float[Array, "..."], Float[Array, "..."]],
+    ) -> Float[Array, "..."]:
         value, about = coordinate
         return (weights * (value[..., None, :] - about[..., None])).sum(axis=-1)
 

@@ -190,7 +190,7 @@ def remove_levels(
     best = is_member(old, base) & moved.visible
     below = moved.visible & ~best
 
-    def away(level: Level) -> Array:
+    def away(level: Level) -> Float[Array, "..."]:
         counts = below & (level.cell > -jnp.inf)
         return jnp.where(counts, jnp.abs(old - level.cell), jnp.inf)
 
@@ -348,7 +348,9 @@ class HardWeighting(Weighting):
         """Returns attended values, and those without the one key that has all weight."""
 
     @abc.abstractmethod
-    def replace_set(self, summary: Any, moved: MovedKeys) -> tuple[Any, Array]:
+    def replace_set(
+        self, summary: Any, moved: MovedKeys
+    ) -> tuple[Any, Bool[Array, "..."]]:
         """Returns the change summary of rows in which keys move, and whether it is known.
 
         It is computed from the summary alone: the moved keys are removed and merged again

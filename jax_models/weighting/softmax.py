@@ -96,7 +96,9 @@ def moved_weights(
     return new, jnp.where(relative > 0, new, old * scale) * step
 
 
-def _sum(parts: Sequence[Array], terms: Sequence[Array]) -> Array:
+def _sum(
+    parts: Sequence[Float[Array, "..."]], terms: Sequence[Float[Array, "..."]]
+) -> Float[Array, "..."]:
     """Sum of the products of three parts with three terms."""
     a, b, c = (part * term for part, term in zip(parts, terms, strict=True))
     return a + b + c
@@ -217,7 +219,7 @@ class Softmax(Weighting):
     ) -> SoftmaxSummary:
         """Returns the summary with `rest_apart`: the rest's values less the top column's."""
 
-        def apart(tile: Tile) -> Array:
+        def apart(tile: Tile) -> Float[Array, "heads rows d_v"]:
             scores = raised_scores(tile.scores, tile.count)
             # A second pass, since the top column is known only once all tiles are merged.
             top = same_position(tile.index, summary.top_index[..., None], scores.dtype)
@@ -234,7 +236,9 @@ class Softmax(Weighting):
     def replace(self, summary: SoftmaxSummary, column: Column) -> Replaced:
         """Returns the change of the attended value for each replaced column."""
 
-        def scalars(summary: SoftmaxSummary, column: Column) -> tuple[Any, Array]:
+        def scalars(
+            summary: SoftmaxSummary, column: Column
+        ) -> tuple[Any, Float[Array, "..."]]:
             weights = replaced_weights(summary, column)
             return replaced_factors(summary, weights), summary.rest_above_top
 
@@ -332,7 +336,9 @@ class Softmax(Weighting):
         reference = jnp.where(reference == -jnp.inf, 0.0, reference)
         scales = [jnp.exp(r - reference) for r in references]
 
-        def scaled(one: Array, two: Array) -> Array:
+        def scaled(
+            one: Float[Array, "*of"], two: Float[Array, "*of"]
+        ) -> Float[Array, "*of"]:
             a, b = (s[..., None] if one.ndim > s.ndim else s for s in scales)
             return a * one + b * two
 

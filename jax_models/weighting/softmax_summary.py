@@ -169,7 +169,9 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
     before = difference(column.score, summary.top_score[..., None]) - above
     others = jnp.where(is_top, 1.0, 1 - jnp.exp(-jnp.abs(before)))
 
-    def weigh(score: Array) -> tuple[Array, Array]:
+    def weigh(
+        score: Float[Array, "..."],
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         small = jnp.exp(-jnp.abs(score))
         own = jnp.where(score > 0, 1.0, small)
         rest = jnp.where(score > 0, small, 1.0) * others
@@ -186,7 +188,7 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
     gain = jnp.where(lone, 0.0, gain)
     seen = column.visible
 
-    def at(value: Array, hidden: float) -> Array:
+    def at(value: Float[Array, "..."], hidden: float) -> Float[Array, "..."]:
         return jnp.where(seen, value, hidden)
 
     return ReplacedWeights(
@@ -237,7 +239,10 @@ def replace_by(
 
 
 def apply_factors(
-    summary: SoftmaxSummary, column: Column, factors: tuple[Array, ...], lift: Array
+    summary: SoftmaxSummary,
+    column: Column,
+    factors: tuple[Float[Array, "heads rows columns"], ...],
+    lift: Float[Array, "..."],
 ) -> Replaced:
     """Change of the attended value for each replaced column, from four factors."""
     # Transposed here, so that the next operation reads its operands contiguously.

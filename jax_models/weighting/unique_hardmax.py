@@ -97,7 +97,9 @@ class _UniqueHardmax(HardWeighting):
         cells = self.seen_cells(tile.scores, tile.visible)
         levels = lift_levels(tile.scores, cells, tile.visible, tile.count)
 
-        def candidate(cells: Array) -> tuple[Candidate, Array]:
+        def candidate(
+            cells: Float[Array, "heads rows keys"],
+        ) -> tuple[Candidate, Bool[Array, "heads rows keys"]]:
             onehot = self._best(cells, index)
             key = jnp.arange(cells.shape[-1], dtype=jnp.int32)
             at = jnp.where(onehot, key, 0).max(axis=-1)
@@ -139,8 +141,11 @@ class _UniqueHardmax(HardWeighting):
         return summary.winner.value
 
     def replaced_factors(
-        self, summary: UniqueSummary, column: Column, cells: tuple[Array, Array]
-    ) -> tuple[Array, Array, Array]:
+        self,
+        summary: UniqueSummary,
+        column: Column,
+        cells: tuple[Float[Array, "..."], Float[Array, "..."]],
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
         """Returns the factors, 0 or 1, of the differences for each replaced column."""
         dtype = column.score.dtype
         winner, runner_up = (
@@ -190,13 +195,13 @@ class _UniqueHardmax(HardWeighting):
 
     def replace_set(
         self, summary: UniqueSummary, moved: MovedKeys
-    ) -> tuple[UniqueChange, Array]:
+    ) -> tuple[UniqueChange, Bool[Array, "..."]]:
         """Change summary of rows with some keys moved; True where `summary` decides it."""
         old = self.cells(moved.score)
         levels, _, certain = remove_levels(summary.levels, moved, old)
         winner, runner_up = summary.winner, summary.runner_up
 
-        def moves(candidate: Candidate) -> Array:
+        def moves(candidate: Candidate) -> Bool[Array, "..."]:
             dtype = moved.score.dtype
             same = same_position(moved.index, candidate.index[..., None], dtype)
             return (same & moved.visible).any(axis=-1)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import safetensors
+from jaxtyping import Shaped
 
 from jax_models.arguments import has_file, read_json_file, show
 from jax_models.errors import InputError, errors_of
@@ -112,7 +113,7 @@ class Folder(Source):
         header = file.get_slice(stored)
         return tuple(header.get_shape()), header.get_dtype()
 
-    def read(self, name: str) -> np.ndarray:
+    def read(self, name: str) -> Shaped[np.ndarray, "..."]:
         """Returns a copy of a tensor of this source."""
         file, stored = self._open(self.held[name]), self._stored[name]
         torch = isinstance(file, dict)

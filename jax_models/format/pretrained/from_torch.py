@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from jax_models.arguments import expect_integer, expect_kind, expect_number, show
 from jax_models.errors import InputError
@@ -57,7 +57,7 @@ class State(Source):
         """Returns the shape of an array, and its type in safetensors' words ("F32")."""
         return self.held[name].shape, kind_of(self.held[name])
 
-    def read(self, name: str) -> np.ndarray:
+    def read(self, name: str) -> Shaped[np.ndarray, "..."]:
         """Returns a copy of an array of the state, which the caller may change later."""
         return self.held[name].copy()
 
@@ -138,7 +138,7 @@ MODULES = {
 
 
 def from_torch(
-    state: Mapping[str, np.ndarray],
+    state: Mapping[str, Shaped[np.ndarray, "..."]],
     heads: int,
     *,
     embedding: str | Float[np.ndarray, "symbols width"] | None = None,

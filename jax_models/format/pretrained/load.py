@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from jax_models.arguments import (
     choose_name,
@@ -373,7 +374,9 @@ def compare_outputs(
     return found
 
 
-def largest_difference(found: np.ndarray, wanted: np.ndarray) -> float:
+def largest_difference(
+    found: Float[np.ndarray, "... width"], wanted: Float[np.ndarray, "... width"]
+) -> float:
     """Largest norm of a row of found - wanted, over the largest of `wanted` unless 0."""
     largest = np.linalg.norm(wanted, axis=-1).max()
     apart = np.linalg.norm(found - wanted, axis=-1).max()

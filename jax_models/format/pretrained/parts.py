@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from jaxtyping import Float, Shaped
 
 from jax_models.arguments import choose_name, choose_names, not_finite_at, show
 from jax_models.errors import InputError
@@ -26,7 +27,7 @@ FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float32, "BF16": np.fl
 KINDS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
-def kind_of(array: np.ndarray) -> str:
+def kind_of(array: Shaped[np.ndarray, "..."]) -> str:
     """Returns the name of an array's type in safetensors files ("F32")."""
     return KINDS.get(str(array.dtype), str(array.dtype))
 
@@ -56,7 +57,7 @@ class Source(abc.ABC):
         """Returns the shape of a tensor, and its type in safetensors' words ("F32")."""
 
     @abc.abstractmethod
-    def read(self, name: str) -> np.ndarray:
+    def read(self, name: str) -> Shaped[np.ndarray, "..."]:
         """Returns a tensor of the source, in memory that nothing else writes to."""
 
     def __contains__(self, name: str) -> bool:
@@ -95,7 +96,7 @@ class Source(abc.ABC):
         shape = self.header(name)[0] if name in self else ()
         return shape[0] if shape else 1
 
-    def take(self, name: str, *shape: int) -> np.ndarray:
+    def take(self, name: str, *shape: int) -> Float[np.ndarray, "..."]:
         """Returns a tensor, checked for shape and finiteness; half precision as float32."""
         if name not in self:
             raise InputError(
@@ -188,9 +189,11 @@ class Parts:
     biases: Collection[str] = ALL  # the maps and norms of layers that have biases
     decoder: str = ""  # name in the source of the map to symbols, the decoder
     tied: bool = True  # whether the decoder is the embedding
-    second: np.ndarray | None = None  # the second token type's row less the first's
+    second: Float[np.ndarray, "width"] | None = (
+        None  # the second token type's row less the first's
+    )
 
-    def put(self, name: str, tensor: np.ndarray) -> None:
+    def put(self, name: str, tensor: Float[np.ndarray, "..."]) -> None:
         """Adds a tensor, whose memory nothing else may write to, under its format's name."""
         tensor = np.ascontiguousarray(tensor, self.dtype)
         self.tensors[name] = jax.device_put(tensor, may_alias=True)
@@ -276,7 +279,9 @@ class Parts:
         axes, _ = (array_fields(Attention) | array_fields(FeedForward))[name]
         return tuple(sizes[axis] for axis in axes.split())
 
-    def _take_map(self, name: str, out: int, width: int) -> np.ndarray:
+    def _take_map(
+        self, name: str, out: int, width: int
+    ) -> Float[np.ndarray, "out read"]:
         if self.turned:
             return self.folder.take(name, width, out).T
         return self.folder.take(name, out, width)

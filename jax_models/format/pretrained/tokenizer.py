@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_models.arguments import (
     CONFIG_BYTES,
@@ -72,7 +73,9 @@ class Tokenizer(BriefRepr):
     named: frozenset[int]
     _core: Any = dataclasses.field(repr=False)
 
-    def encode(self, text: str, *, allow_unknown: bool | None = None) -> np.ndarray:
+    def encode(
+        self, text: str, *, allow_unknown: bool | None = None
+    ) -> Int[np.ndarray, "tokens"]:
         """Returns the tokens of a text, between those that the checkpoint puts around it.
 
         Lower-case letters that the vocabulary lacks are read as upper case where it has
@@ -100,7 +103,7 @@ class Tokenizer(BriefRepr):
         texts: Mapping[str, str],
         raise_case: bool = True,  # letters that only the vocabulary's upper case has
         **more: Any,
-    ) -> list[np.ndarray]:
+    ) -> list[Int[np.ndarray, "tokens"]]:
         """Returns `encode` of each text, by its place in `source`; with one warning."""
         found = []
         for place, text in texts.items():

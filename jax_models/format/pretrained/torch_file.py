@@ -16,6 +16,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from jaxtyping import Shaped, UInt8
 
 from jax_models.arguments import show
 from jax_models.errors import InputError
@@ -58,7 +59,7 @@ class State(dict):
     depth = weight = 1
 
 
-def read_torch(path: Path) -> dict[str, np.ndarray]:
+def read_torch(path: Path) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Returns the tensors of a torch file by name, as views of the memory-mapped file."""
     try:
         entries = _find_entries(path, np.asarray(np.memmap(path, np.uint8, "r")))
@@ -89,7 +90,9 @@ def _expect(right: bool, found: str) -> None:
         raise InputError(found)
 
 
-def _find_entries(path: Path, content: np.ndarray) -> dict[str, np.ndarray]:
+def _find_entries(
+    path: Path, content: UInt8[np.ndarray, "_"]
+) -> dict[str, UInt8[np.ndarray, "_"]]:
     """Bytes of every entry of an archive, by the entry's name without the root folder."""
     older = content[:2].tobytes() == b"\x80\x02"
     _expect(not older, "is of torch's format before version 1.6, which is not read")
@@ -119,7 +122,7 @@ def _find_entries(path: Path, content: np.ndarray) -> dict[str, np.ndarray]:
     return found
 
 
-def _run(content: bytes, entries: dict[str, np.ndarray]) -> Any:
+def _run(content: bytes, entries: dict[str, UInt8[np.ndarray, "_"]]) -> Any:
     """Returns the object that a pickle builds, by interpreting its opcodes."""
     stack, marks, memo = [], [], {}
     for opcode, argument, _ in pickletools.genops(content):
@@ -175,8 +178,13 @@ def _nest(held: Any, members: list[Any]) -> Any:
 
 
 def _find_storage(
-    entries: dict[str, np.ndarray], word: Any, kind: Any, key: Any, _: Any, count: Any
-) -> np.ndarray:
+    entries: dict[str, UInt8[np.ndarray, "_"]],
+    word: Any,
+    kind: Any,
+    key: Any,
+    _: Any,
+    count: Any,
+) -> Shaped[np.ndarray, "numbers"]:
     plain = type(key) is str and type(count) is int and type(kind) is bytes
     _expect(plain, "has a storage of another kind, key or size than any")
     held = entries[f"data/{key}"]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.scipy.special as jsp
 import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Steady
@@ -27,11 +28,11 @@ class Gelu(Steady):
     # Its error function is right to 20 u.
     roundings: ClassVar[int] = 16
 
-    def __call__(self, *rows: Array) -> Array:
+    def __call__(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns z Phi(z)."""
         return jax.nn.gelu(*rows, approximate=False)
 
-    def change(self, *rows: Array) -> Array:
+    def change(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns gelu(z + dz) - gelu(z) = dz Phi(z + dz) + z (Phi(z + dz) - Phi(z))."""
         z, dz = rows
         dtype = z.dtype
@@ -54,7 +55,7 @@ class Gelu(Steady):
         # erfc(-x) and not 1 + erf(x), which cancels for x < 0.
         return dz * (0.5 * jsp.erfc(-end * root)) + z * step
 
-    def slope(self, z: Array) -> Array:
+    def slope(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns Phi(z) + z phi(z)."""
         density = jnp.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
         return 0.5 * jsp.erfc(-math.sqrt(0.5) * z) + z * density

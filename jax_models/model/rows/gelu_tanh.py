@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Steady
@@ -29,12 +30,12 @@ class GeluTanh(Steady):
     # An exponential of a polynomial, which its size amplifies, a sum and a quotient.
     roundings: ClassVar[int] = 32
 
-    def __call__(self, *rows: Array) -> Array:
+    def __call__(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns z sigma(w(z))."""
         (z,) = rows
         return z * jax.nn.sigmoid(_exponent(_near(z)))
 
-    def change(self, *rows: Array) -> Array:
+    def change(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns dz sigma(w(z + dz)) + z (sigma(w(z + dz)) - sigma(w(z)))."""
         z, dz = rows
         at, end = _near(z), _near(z + dz)
@@ -51,7 +52,7 @@ class GeluTanh(Steady):
         moved = -jnp.sign(step) * both * jnp.expm1(-apart)
         return dz * jax.nn.sigmoid(_exponent(end)) + z * moved
 
-    def slope(self, z: Array) -> Array:
+    def slope(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns sigma(w) (1 + z w' sigma(-w))."""
         at = _near(z)
         steep = _SCALE * (1 + 3 * _CUBE * at * at)
@@ -64,9 +65,9 @@ class GeluTanh(Steady):
         return z / (1 + context.exp(-w))
 
 
-def _near(z: Array) -> Array:
+def _near(z: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.clip(z, -_FAR, _FAR)
 
 
-def _exponent(z: Array) -> Array:
+def _exponent(z: Float[Array, "..."]) -> Float[Array, "..."]:
     return _SCALE * (z + _CUBE * z * z * z)

@@ -23,7 +23,7 @@ from jax_models.model.pytree import pytree
 from jax_models.run.blocks import map_long_axis
 from jax_models.run.perturbation import perturb
 
-Rows = Mapping[str, Array]
+Rows = Mapping[str, Float[Array, "..."]]
 
 
 class Operation(abc.ABC):
@@ -38,11 +38,11 @@ class Operation(abc.ABC):
     degree: ClassVar[int] = 1
 
     @abc.abstractmethod
-    def __call__(self, *rows: Array) -> Array:
-        """Returns the output row [..., d'] of input rows [..., d]."""
+    def __call__(self, *rows: Float[Array, "..."]) -> Float[Array, "... out"]:
+        """Returns the output row of the input rows."""
 
     @abc.abstractmethod
-    def change(self, *rows: Array) -> Array:
+    def change(self, *rows: Float[Array, "..."]) -> Float[Array, "... out"]:
         """Returns op(rows + changes) - op(rows) without subtracting two outputs.
 
         The arguments of a linear operation are the changes of its rows; those of another
@@ -78,12 +78,12 @@ class Affine(Operation):
     bias: Float[Array, "out"] | None = None
     linear: ClassVar[bool] = True
 
-    def __call__(self, *rows: Array) -> Array:
+    def __call__(self, *rows: Float[Array, "... read"]) -> Float[Array, "... out"]:
         """Returns weight z + bias [..., out]."""
         (row,) = rows
         return linear(row, self.weight, self.bias)
 
-    def change(self, *rows: Array) -> Array:
+    def change(self, *rows: Float[Array, "... read"]) -> Float[Array, "... out"]:
         """Returns weight dz."""
         (row,) = rows
         return linear(row, self.weight)
@@ -95,7 +95,7 @@ class Sum(Operation):
 
     linear: ClassVar[bool] = True
 
-    def __call__(self, *rows: Array) -> Array:
+    def __call__(self, *rows: Float[Array, "... width"]) -> Float[Array, "... width"]:
         """Returns the sum of two rows."""
         one, two = rows
         return one + two
@@ -110,7 +110,7 @@ class Join(Operation):
     width: int  # of x
     linear: ClassVar[bool] = True
 
-    def __call__(self, *rows: Array) -> Array:
+    def __call__(self, *rows: Float[Array, "..."]) -> Float[Array, "... concatenated"]:
         """Returns rows side by side."""
         return jnp.concatenate(rows, axis=-1)
 
@@ -123,12 +123,12 @@ class Product(Operation):
 
     degree: ClassVar[int] = 2
 
-    def __call__(self, *rows: Array) -> Array:
+    def __call__(self, *rows: Float[Array, "... width"]) -> Float[Array, "... width"]:
         """Returns the product of two rows."""
         one, two = rows
         return one * two
 
-    def change(self, *rows: Array) -> Array:
+    def change(self, *rows: Float[Array, "... width"]) -> Float[Array, "... width"]:
         """Returns (x + dx)(y + dy) - x y = dx (y + dy) + x dy."""
         one, two, by_one, by_two = rows
         # Not the difference of two products: it keeps the digits of small changes.
@@ -144,7 +144,7 @@ class Activation(Operation):
     roundings: ClassVar[int] = 0
 
     @abc.abstractmethod
-    def slope(self, z: Array) -> Array:
+    def slope(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns the derivative; for ReLU at 0 the slope 0."""
 
     @abc.abstractmethod
@@ -167,8 +167,8 @@ class Norm(Operation):
     """
 
     if TYPE_CHECKING:
-        scale: Array  # [d]
-        bias: Array  # [d]
+        scale: Float[Array, "width"]
+        bias: Float[Array, "width"]
         epsilon: float
 
         def __init__(self, *tensors: Any) -> None:
@@ -191,12 +191,12 @@ class Norm(Operation):
         variance = (centred * centred).mean(axis=-1, keepdims=True)
         return jnp.sqrt(variance + self.epsilon)
 
-    def __call__(self, *rows: Array) -> Float[Array, "... width"]:
+    def __call__(self, *rows: Float[Array, "... width"]) -> Float[Array, "... width"]:
         """Returns the normalised rows."""
         centred = self.centre(*rows)
         return centred / self.deviation(centred) * self.scale + self.bias
 
-    def change(self, *rows: Array) -> Float[Array, "... width"]:
+    def change(self, *rows: Float[Array, "... width"]) -> Float[Array, "... width"]:
         """Returns norm(row + moved) - norm(row), `rows` being row and moved."""
         row, moved = rows
         # `centre` is linear, so that the change of a centred row is the centred change.
@@ -236,7 +236,7 @@ class Program:
         found += [name for name in reads if reads.count(name) > 1]
         return tuple(dict.fromkeys(x for x in found if x != self.output))
 
-    def value(self, given: Rows) -> dict[str, Array]:
+    def value(self, given: Rows) -> dict[str, Float[Array, "..."]]:
         """Returns all rows by name, given ones included."""
         # Every row is moved where it is formed, so that radii see the rounding of each step.
         return self.run(given, lambda step, *rows: perturb(step.operation(*rows)))
@@ -249,7 +249,7 @@ class Program:
             rows[step.name] = rule(step, *read)
         return rows
 
-    def change(self, base: Rows, given: Rows) -> dict[str, Array]:
+    def change(self, base: Rows, given: Rows) -> dict[str, Float[Array, "..."]]:
         """Exact changes of all rows by name, from the values of rows in `base`."""
         # `base` holds the rows that nonlinear operations read, broadcastable to their
         # changes; `given` holds the changes of the program's input rows, and of any rows

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Steady
@@ -16,18 +17,18 @@ class Relu(Steady):
 
     steepest: ClassVar[float] = 1.0
 
-    def __call__(self, *rows: Array) -> Array:
+    def __call__(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns max(z, 0)."""
         return jax.nn.relu(*rows)
 
-    def change(self, *rows: Array) -> Array:
+    def change(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns relu(z + dz) - relu(z), by cases of the signs."""
         z, dz = rows
         # A unit that stays active changes by dz itself, one that is left inactive by exactly
         # 0.
         return jnp.where(z > 0, jnp.maximum(dz, -z), jnp.maximum(z + dz, 0))
 
-    def slope(self, z: Array) -> Array:
+    def slope(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns 1 where z > 0, else 0."""
         return (z > 0).astype(z.dtype)
 

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import jax
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Activation
@@ -20,19 +21,19 @@ class ReluSquared(Activation):
     # A relative error of z counts twice in the square.
     degree: ClassVar[int] = 2
 
-    def __call__(self, *rows: Array) -> Array:
+    def __call__(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns max(z, 0)^2."""
         active = jax.nn.relu(*rows)
         return active * active
 
-    def change(self, *rows: Array) -> Array:
+    def change(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns (b - a)(b + a) of a = max(z, 0), b = max(z + dz, 0)."""
         z, dz = rows
         # Both terms are >= 0: the sum does not cancel, and b - a is formed by cases.
         both = jax.nn.relu(z) + jax.nn.relu(z + dz)
         return _RELU.change(z, dz) * both
 
-    def slope(self, z: Array) -> Array:
+    def slope(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns 2 max(z, 0)."""
         return 2 * jax.nn.relu(z)
 

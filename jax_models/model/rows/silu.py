@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.pytree import pytree
 from jax_models.model.rows.program import Steady
@@ -22,11 +23,11 @@ class Silu(Steady):
     # An exponential to a few u, a sum and a quotient.
     roundings: ClassVar[int] = 16
 
-    def __call__(self, *rows: Array) -> Array:
+    def __call__(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns z sigma(z)."""
         return jax.nn.silu(*rows)
 
-    def change(self, *rows: Array) -> Array:
+    def change(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """silu(z + dz) - silu(z) = dz sigma(z + dz) + z (sigma(z + dz) - sigma(z))."""
         z, dz = rows
         end = z + dz
@@ -36,7 +37,7 @@ class Silu(Steady):
         step = jax.nn.sigmoid(high) * jax.nn.sigmoid(-low) * jnp.expm1(-jnp.abs(dz))
         return dz * jax.nn.sigmoid(end) - jnp.sign(dz) * z * step
 
-    def slope(self, z: Array) -> Array:
+    def slope(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns sigma(z) (1 + z sigma(-z))."""
         return jax.nn.sigmoid(z) * (1 + z * jax.nn.sigmoid(-z))
 

@@ -36,15 +36,15 @@ class Tanh(Steady):
     # An exponential to a few u, two sums and a quotient.
     roundings: ClassVar[int] = 16
 
-    def __call__(self, *rows: Array) -> Array:
+    def __call__(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns tanh z."""
         return jnp.tanh(*rows)
 
-    def change(self, *rows: Array) -> Array:
+    def change(self, *rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns tanh(z + dz) - tanh(z)."""
         return tanh_change(*rows)
 
-    def slope(self, z: Array) -> Array:
+    def slope(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns 1 / cosh^2 z = 4 e^(-2|z|) / (1 + e^(-2|z|))^2."""
         small = jnp.exp(-2 * jnp.abs(z))
         return 4 * small / (1 + small) ** 2

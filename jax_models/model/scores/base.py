@@ -42,7 +42,9 @@ class RowMoves(Protocol):
         """Returns sum_d queries[h, d, r] change[k, d, r] as [h, k, r]."""
         ...
 
-    def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
+    def once(
+        self, function: Callable[..., Array], *arguments: Any
+    ) -> Float[Array, "..."]:
         """Returns function(*arguments), computed once, not anew in each use."""
         ...
 

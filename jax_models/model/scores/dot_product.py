@@ -6,6 +6,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from jax_models.model.scores.base import (
     KeyMap,
@@ -98,7 +99,11 @@ class DotProductScore(Score):
         # each row, in place of the keys, one for each row and position.
         back = jnp.einsum("hed,hre->hdr", key, after, precision=HIGHEST)
 
-        def change(by_keys: Array, moved: Array, keys: Array) -> Array:
+        def change(
+            by_keys: Float[Array, "heads keys rows"],
+            moved: Float[Array, "heads rows d_k"],
+            keys: Float[Array, "heads keys d_k"],
+        ) -> Float[Array, "heads rows keys"]:
             return by_keys.swapaxes(1, 2) + self.scores(moved, keys)
 
         return rows.once(change, rows.products(back), moved_queries, keys)

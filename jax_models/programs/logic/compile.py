@@ -22,7 +22,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from jax_models.arguments import check_alphabet, expect_kind
 from jax_models.errors import InputError
@@ -152,7 +152,7 @@ def _condition(
     return lambda n: _selected(n, u, 2 * n * _uniform_error(n, u), 8 * n**2 * u)
 
 
-def _with_bias(weight: Any, bias: Any, head: int) -> np.ndarray:
+def _with_bias(weight: Any, bias: Any, head: int) -> Float[np.ndarray, "d_k read"]:
     """Query or key forms of a head [e, d + 1], their constants in the last column."""
     forms = np.asarray(weight, np.float64)[head]
     last = np.zeros(len(forms)) if bias is None else np.asarray(bias, np.float64)[head]

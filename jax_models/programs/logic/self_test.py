@@ -35,7 +35,9 @@ _NUM_LONGER = 6  # lengths of random strings
 _SYMBOLS_AT_ONCE = 2**16  # what is held is so many rows of the model
 
 
-def apply_eagerly(model: Transformer, strings: ArrayLike) -> np.ndarray:
+def apply_eagerly(
+    model: Transformer, strings: ArrayLike
+) -> Float[np.ndarray, "... tokens width"]:
     """Returns the final activations of strings of one length, computed by NumPy.
 
     The model is as compiled from a formula: softmax, ReLU, residual sums, dot-product scores
@@ -55,7 +57,9 @@ def apply_eagerly(model: Transformer, strings: ArrayLike) -> np.ndarray:
     return y.reshape(*tokens.shape, -1)
 
 
-def _apply_layer(layer: Layer, y: np.ndarray) -> np.ndarray:
+def _apply_layer(
+    layer: Layer, y: Float[np.ndarray, "inputs tokens width"]
+) -> Float[np.ndarray, "inputs tokens width"]:
     attention, forward = layer.attention, layer.feed_forward
     assert attention.output is not None
     c = y + _linear(_heads(attention, y), attention.output, attention.output_bias)
@@ -63,18 +67,24 @@ def _apply_layer(layer: Layer, y: np.ndarray) -> np.ndarray:
     return c + _linear(hidden, forward.w2, forward.b2)
 
 
-def _linear(rows: np.ndarray, weight: Any, bias: Any) -> np.ndarray:
+def _linear(
+    rows: Float[np.ndarray, "inputs tokens read"], weight: Any, bias: Any
+) -> Float[np.ndarray, "inputs tokens out"]:
     product = rows @ np.asarray(weight).T
     return product if bias is None else product + np.asarray(bias)
 
 
-def _project(weight: Any, bias: Any, rows: np.ndarray) -> np.ndarray:
+def _project(
+    weight: Any, bias: Any, rows: Float[np.ndarray, "inputs tokens width"]
+) -> Float[np.ndarray, "inputs heads tokens out"]:
     """Projections [b, h, n, e] of activations [b, n, d] by every head."""
     product = np.einsum("hed,bnd->bhne", np.asarray(weight), rows, optimize=True)
     return product if bias is None else product + np.asarray(bias)[:, None, :]
 
 
-def _heads(attention: Attention, y: np.ndarray) -> np.ndarray:
+def _heads(
+    attention: Attention, y: Float[np.ndarray, "inputs tokens width"]
+) -> Float[np.ndarray, "inputs tokens concatenated"]:
     """Attended values of the heads, side by side [b, n, h v]."""
     strings, length, _ = y.shape
     query = _project(attention.query, attention.query_bias, y)
@@ -93,7 +103,11 @@ def _heads(attention: Attention, y: np.ndarray) -> np.ndarray:
 
 
 def _attend(
-    mask: str, query: np.ndarray, key: np.ndarray, value: np.ndarray, start: int
+    mask: str,
+    query: Float[np.ndarray, "inputs heads rows d_k"],
+    key: Float[np.ndarray, "inputs heads keys d_k"],
+    value: Float[np.ndarray, "inputs heads keys d_v"],
+    start: int,
 ) -> Float[np.ndarray, "inputs heads rows d_v"]:
     """Attended values of a block of query rows; 0 in a row that sees no column."""
     i = start + np.arange(query.shape[2])[:, None]
@@ -130,7 +144,7 @@ def strings_to_test(
     seed: int,
     # longest length at all, the model's `exact_length`
     most: int,
-) -> Iterator[tuple[np.ndarray, bool]]:
+) -> Iterator[tuple[Int[np.ndarray, "inputs tokens"], bool]]:
     """Yields the strings of each length, shortest first, and whether they are all of them.
 
     Longer lengths, up to `longest` or `LONGEST`, have random strings: each has its own
@@ -209,7 +223,7 @@ def run_self_test(
     model: Transformer,
     formula: Formula,
     alphabet: tuple[str, ...],
-    groups: Sequence[tuple[np.ndarray, bool]],
+    groups: Sequence[tuple[Int[np.ndarray, "inputs tokens"], bool]],
     progress: Callable[[int, int, int], None] = lambda done, total, length: None,
 ) -> dict[str, Any]:
     """Tests a model on groups of strings; returns counts of the test and the margin.
@@ -242,7 +256,9 @@ def run_self_test(
     }
 
 
-def count_strings(groups: Sequence[tuple[np.ndarray, bool]]) -> dict[str, Any]:
+def count_strings(
+    groups: Sequence[tuple[Int[np.ndarray, "inputs tokens"], bool]],
+) -> dict[str, Any]:
     """Lengths and numbers of strings and positions of a test without mismatches."""
     complete = [strings.shape[1] for strings, is_all in groups if is_all]
     return {
@@ -254,7 +270,9 @@ def count_strings(groups: Sequence[tuple[np.ndarray, bool]]) -> dict[str, Any]:
     }
 
 
-def spell(string: Sequence[int] | np.ndarray, alphabet: Sequence[str]) -> str:
+def spell(
+    string: Sequence[int] | Int[np.ndarray, "tokens"], alphabet: Sequence[str]
+) -> str:
     """Text of a string of ids; of more than 60 the first 40, and their number."""
     names = [alphabet[symbol] for symbol in string]
     between = "" if all(len(name) == 1 for name in alphabet) else " "

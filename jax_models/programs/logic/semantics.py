@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Bool, Int, Shaped
 from numpy.typing import ArrayLike
 
 from jax_models.arguments import check_alphabet, expect_kind, expect_strings
@@ -23,7 +23,7 @@ from jax_models.programs.logic.syntax import Count, Formula
 
 def evaluate_formula(
     formula: Formula, strings: ArrayLike, alphabet: Sequence[str]
-) -> np.ndarray:
+) -> Bool[np.ndarray, "... tokens"]:
     """Decides a formula at every position of some strings.
 
     P φ is false at position 1 and N φ at position n; S, U and counts include the
@@ -53,7 +53,7 @@ def evaluate_formula(
     check_symbols(formula, symbols)
     order = tuple(walk(formula))
     uses = Counter(child for part in order for child in children(part))
-    known: dict[Formula | Count, np.ndarray] = {}
+    known: dict[Formula | Count, Shaped[np.ndarray, "... tokens"]] = {}
     for part in order:
         operands = [known[child] for child in children(part)]
         known[part] = _decide(part, operands, tokens, symbols)
@@ -66,7 +66,7 @@ def evaluate_formula(
 
 def satisfies(
     formula: Formula, strings: ArrayLike, alphabet: Sequence[str]
-) -> np.ndarray:
+) -> Bool[np.ndarray, "..."]:
     """Decides which strings satisfy a formula, which is to hold at position n.
 
     Args:
@@ -85,7 +85,7 @@ def satisfies(
 
 def check_strings(
     strings: ArrayLike, alphabet: Sequence[str], name: str = "strings"
-) -> np.ndarray:
+) -> Int[np.ndarray, "... tokens"]:
     """Returns strings as ids [n] or [count, n]; an `InputError` outside the alphabet."""
     tokens = expect_strings(name, strings)
     wrong = np.argwhere((tokens < 0) | (tokens >= len(alphabet)))
@@ -110,20 +110,22 @@ def check_symbols(formula: Formula, alphabet: Sequence[str]) -> None:
         )
 
 
-def _previous(truth: np.ndarray) -> np.ndarray:
+def _previous(truth: Bool[np.ndarray, "... tokens"]) -> Bool[np.ndarray, "... tokens"]:
     moved = np.zeros_like(truth)
     moved[..., 1:] = truth[..., :-1]
     return moved
 
 
-def _since(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _since(
+    left: Bool[np.ndarray, "... tokens"], right: Bool[np.ndarray, "... tokens"]
+) -> Bool[np.ndarray, "... tokens"]:
     # The latest witness is the best one: `left` is to hold after it, so that wherever
     # it last failed was not later.
     witness, failure = _latest(right), _latest(~left)
     return (witness > 0) & (failure <= witness)
 
 
-def _latest(truth: np.ndarray) -> np.ndarray:
+def _latest(truth: Bool[np.ndarray, "... tokens"]) -> Int[np.ndarray, "... tokens"]:
     positions = np.arange(1, truth.shape[-1] + 1)
     return np.maximum.accumulate(np.where(truth, positions, 0), axis=-1)
 
@@ -142,8 +144,8 @@ _MIRRORED = {"N": "P", "U": "S", "suffix": "prefix"}
 
 def _decide(
     part: Formula | Count,
-    operands: Sequence[np.ndarray],
-    tokens: np.ndarray,
+    operands: Sequence[Shaped[np.ndarray, "... tokens"]],
+    tokens: Int[np.ndarray, "... tokens"],
     alphabet: Sequence[str],
 ) -> Shaped[np.ndarray, "... tokens"]:
     """Returns the values of `part` at every position, from those of its operands."""
@@ -166,14 +168,18 @@ def _decide(
     assert_never(part)
 
 
-def _holds(predicate: syntax.Predicate, numbers: np.ndarray) -> np.ndarray:
+def _holds(
+    predicate: syntax.Predicate, numbers: Shaped[np.ndarray, "... tokens"]
+) -> Bool[np.ndarray, "... tokens"]:
     kind = np.int64 if predicate.modulus < 2**63 else object
     return np.isin(np.asarray(numbers, kind) % predicate.modulus, predicate.residues)
 
 
 def _at_least_one(
-    factors: Sequence[int], counts: Sequence[np.ndarray], constant: int
-) -> np.ndarray:
+    factors: Sequence[int],
+    counts: Sequence[Shaped[np.ndarray, "... tokens"]],
+    constant: int,
+) -> Bool[np.ndarray, "... tokens"]:
     largest = sum(map(abs, factors)) * counts[0].shape[-1] + abs(constant)
     # Python's integers where 64 bits might not do.
     kind = np.int64 if largest < 2**63 else object

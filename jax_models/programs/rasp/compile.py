@@ -16,6 +16,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Shaped
 
 from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
@@ -177,7 +178,7 @@ class CompiledProgram:
     plan: ProgramPlan
     model: Transformer
 
-    def run(self, tokens: Any) -> np.ndarray:
+    def run(self, tokens: Any) -> Shaped[np.ndarray, "tokens"]:
         """Results of the program at every position, read off the model.
 
         Args:
@@ -194,7 +195,9 @@ class CompiledProgram:
         return read_result(self.plan, np.asarray(apply_logits(self.model, tokens)))
 
 
-def read_result(plan: ProgramPlan, logits: np.ndarray) -> np.ndarray:
+def read_result(
+    plan: ProgramPlan, logits: Float[np.ndarray, "... classes"]
+) -> Shaped[np.ndarray, "..."]:
     """Result of a program, from the logits of its model.
 
     Args:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_models.errors import InputError
 from jax_models.model.transformer import Transformer
@@ -19,7 +20,7 @@ def run_self_test(
     model: Transformer,
     plan: ProgramPlan,
     program: CheckedProgram,
-    groups: Sequence[tuple[np.ndarray, bool]],
+    groups: Sequence[tuple[Int[np.ndarray, "inputs tokens"], bool]],
     progress: Callable[[int, int, int], None] = lambda done, total, length: None,
 ) -> dict[str, Any]:
     """Counts of a test on groups of strings; `InputError` where model and program differ."""

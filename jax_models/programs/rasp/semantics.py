@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Shaped
 
 from jax_models.model.mask import SIGHTS
 from jax_models.programs.logic.semantics import check_strings
@@ -39,7 +40,9 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def evaluate_program(program: CheckedProgram, tokens: Any) -> np.ndarray:
+def evaluate_program(
+    program: CheckedProgram, tokens: Any
+) -> Shaped[np.ndarray, "... tokens"]:
     """Result of a program at every position.
 
     Args:
@@ -68,7 +71,9 @@ def evaluate_program(program: CheckedProgram, tokens: Any) -> np.ndarray:
     return vectors[program.result.name].reshape(ids.shape)
 
 
-def _evaluate(node: Expression, vectors: Vectors, *at_row: Vectors) -> np.ndarray:
+def _evaluate(
+    node: Expression, vectors: Vectors, *at_row: Vectors
+) -> Shaped[np.ndarray, "inputs _"]:
     """Values [c, n]; those of a predicate, with values at i [c, 1], broadcast to them."""
     of = lambda part: _evaluate(part, vectors, *at_row)
     match node:

@@ -119,7 +119,8 @@ def products(dtype):
 
 def assert_exact_product(change, dtype: Any):
     rows = products(dtype)
-    for *numbers, value in zip(*rows, np.asarray(change(*rows)), strict=True):
+    found = np.asarray(change(*map(jnp.asarray, rows)))
+    for *numbers, value in zip(*rows, found, strict=True):
         x, y, dx, dy = (MP.mpf(float(number)) for number in numbers)
         size = abs(dx * (y + dy)) + abs(dx * dy) + abs(x * dy)
         error = abs(MP.mpf(float(value)) - ((x + dx) * (y + dy) - x * y))

@@ -8,6 +8,7 @@ be narrow, and is then projected behind its norm.
 import functools
 
 import numpy as np
+from jaxtyping import Float
 
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families.family import Family, Put
@@ -53,7 +54,9 @@ PROJECTIONS = {
 COUNT_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "esm")
 
 
-def take_positions(parts: Parts, prefix: str, width: int) -> np.ndarray:
+def take_positions(
+    parts: Parts, prefix: str, width: int
+) -> Float[np.ndarray, "tokens width"]:
     """Returns the position table from the row of a text's first token on."""
     folder = parts.folder
     length = folder.number("max_position_embeddings")
