@@ -211,8 +211,10 @@ def _(operation: Norm, base, cotangents: Cotangents) -> tuple[Cotangents, ...]:
 
 
 def pull(
-    program: Program, base: Mapping[str, Array], given: Mapping[str, Array]
-) -> dict[str, Array]:
+    program: Program,
+    base: Mapping[str, Float[Array, "..."]],
+    given: Mapping[str, Float[Array, "..."]],
+) -> dict[str, Float[Array, "..."]]:
     """Cotangents of the rows of a program by name, from those given for rows it writes."""
     # `base` must hold the rows [rows, width] that nonlinear steps read; `given` holds
     # cotangents [outputs, width], or [rows, outputs, width] of every row.

@@ -188,3 +188,50 @@ def test_docstrings_begin_with_a_noun_or_verb_and_name_what_they_are_about():
 def test_a_vague_docstring_is_found(text, vague):
     tree = ast.parse(f'def f():\n    """{text}"""')
     assert list(vague_docstrings(tree)) == ["f"] * vague
+
+
+SHAPED = {"Float", "Int", "Bool", "UInt", "UInt8", "Key", "Shaped"}
+
+
+def bare_arrays(annotation):
+    """Yields the arrays of an annotation that have no shape; functions are passed by."""
+    of = getattr(annotation, "value", None)
+    name = getattr(of, "id", getattr(of, "attr", ""))
+    if isinstance(annotation, ast.Subscript) and name in {*SHAPED, "Callable"}:
+        return
+    if ast.unparse(annotation) in ("Array", "jax.Array", "np.ndarray"):
+        yield annotation
+    for part in ast.iter_child_nodes(annotation):
+        yield from bare_arrays(part)
+
+
+def arrays_without_shape(tree):
+    """Yields the functions in whose signature an array has no shape."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            a = node.args
+            every = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
+            hints = [one.annotation for one in every if one] + [node.returns]
+            if any(list(bare_arrays(hint)) for hint in hints if hint):
+                yield node.name
+
+
+def test_arrays_in_signatures_have_shapes():
+    found = {name: list(arrays_without_shape(tree)) for name, tree in modules()}
+    assert not {name: names for name, names in found.items() if names}
+
+
+@pytest.mark.parametrize(
+    ("signature", "bare"),
+    [
+        ("x: Array", True),
+        ("*x: np.ndarray", True),
+        ("x: tuple[int, jax.Array | None]", True),
+        ('x: Float[Array, "rows"]', False),
+        ("x: Callable[[Array], Array]", False),
+    ],
+)
+def test_an_array_without_a_shape_is_found(signature, bare):
+    assert list(arrays_without_shape(ast.parse(f"def f({signature}): ..."))) == (
+        ["f"] * bare
+    )

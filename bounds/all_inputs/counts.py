@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
 from bounds.all_inputs.universe import Attained, Found, Universe, largest
 from bounds.influence.inputs.classes import Configurations
@@ -136,7 +136,7 @@ def write_out(
     after = counts - events - before[0]
     lowest, _ = gaps(arrangement, orders)
     at = sequence.index(c + 1)
-    written: list[np.ndarray] = []
+    written: list[Int[np.ndarray, "counts classes"]] = []
     for gap in range(len(sequence) + 1):
         for kind in range(c):
             # Rows before the query go into the first gap open to their class, the others into
@@ -259,7 +259,9 @@ class CountPlan:
         place = np.repeat(np.arange(places.count), num_symbols)
         c, query_place = len(symbol), places.of[universe.query]
 
-        def joined(classes: np.ndarray, own: object, query: object) -> np.ndarray:
+        def joined(
+            classes: Shaped[np.ndarray, "..."], own: object, query: object
+        ) -> Int[np.ndarray, "configurations rows"]:
             ends = (np.broadcast_to(np.asarray(x), b)[:, None] for x in (own, query))
             classes = np.broadcast_to(classes, (b, c))
             return np.concatenate([classes, *ends], axis=1).astype(np.int32)

@@ -17,7 +17,7 @@ from typing import TypeAlias, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from bounds.influence.inputs.classes import (
     MAX_CLASSES,
@@ -242,7 +242,7 @@ def _filled(configurations: Configurations, k: int) -> Configurations:
     """Configurations with empty classes put first, so that they have k classes."""
     more = k - configurations.symbol.shape[1]
 
-    def fill(name: str, value: int) -> np.ndarray:
+    def fill(name: str, value: int) -> Shaped[np.ndarray, "configurations rows"]:
         field = getattr(configurations, name)
         ahead = np.full((len(field), more), value, field.dtype)
         return np.concatenate([ahead, field], axis=1)

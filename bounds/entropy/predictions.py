@@ -12,7 +12,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 
 from bounds.influence.moved import moved_model
 from bounds.influence.propagation.change_block import merge_reports
@@ -231,7 +231,7 @@ def predict(
 
     # Run 0 evaluates the model; the others repeat it with numbers moved by some
     # roundings.
-    def evaluate(run: int) -> list[np.ndarray]:
+    def evaluate(run: int) -> list[Shaped[np.ndarray, "inputs ..."]]:
         found, moved = [], moved_model(model, run) if run else model
         for start in range(0, count, batch):
             part = slice(start, start + batch)
@@ -268,10 +268,14 @@ def _predict(
     run: UInt[Array, ""],
     tokens: Int[Array, "inputs _"],
     prefixes: Int[Array, "inputs tokens"],
-) -> tuple[Array, Array, Array]:
+) -> tuple[
+    Float[Array, "inputs classes"],
+    Float[Array, "inputs classes"],
+    Bool[Array, "inputs"],
+]:
     query = jnp.asarray([tokens.shape[1] - 1], jnp.int32)
 
-    def one(row: Int[Array, "_"]) -> tuple[Array, Array]:
+    def one(row: Int[Array, "_"]) -> tuple[Float[Array, "classes"], Bool[Array, ""]]:
         with perturbation(run, model.is_hard):
             final, reports = forward(model, row, query)
             logits = read_logits(model, final)[0]

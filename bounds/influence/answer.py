@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, get_args
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int, Shaped
 
 from bounds.influence.choice import Choice, Keep, choose_method
 from bounds.influence.find import ends_of, find, has_top, with_top
@@ -185,7 +185,11 @@ def _influence(
     request: InfluenceRequest,
     choice: Choice,
     found: Found,
-    ends: tuple[np.ndarray, np.ndarray, np.ndarray],
+    ends: tuple[
+        Float[np.ndarray, "pairs"],
+        Float[np.ndarray, "pairs"],
+        Bool[np.ndarray, "pairs"],
+    ],
     keep: Keep,
     stated: dict[str, Any],
 ) -> Influence:
@@ -249,7 +253,11 @@ def by_position(
     top = np.flatnonzero(value == np.repeat(np.maximum.reduceat(value, first), runs))
     top = top[np.diff(pairs.position[top], prepend=-1) != 0]  # the first of equals
 
-    def table(missing: Any, at: np.ndarray, found: np.ndarray) -> np.ndarray:
+    def table(
+        missing: Any,
+        at: Int[np.ndarray, "positions"],
+        found: Shaped[np.ndarray, "positions"],
+    ) -> Shaped[np.ndarray, "tokens"]:
         made = np.full(pairs.length, missing)
         made[pairs.position[at]] = found
         return made
@@ -264,7 +272,7 @@ def by_position(
 
 def scan_of(
     request: InfluenceRequest,
-    values: tuple[np.ndarray, ...],  # with lower, upper and enclosed
+    values: tuple[Shaped[np.ndarray, "..."], ...],  # with lower, upper and enclosed
     stated: dict[str, Any],
 ) -> Scan:
     """`Scan` of values and ends, without axes that the table does not have."""

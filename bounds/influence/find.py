@@ -112,7 +112,7 @@ def _fill(
 
 def run_tables(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
-) -> tuple[list[np.ndarray], Ties | None]:
+) -> tuple[list[Float[np.ndarray, "..."]], Ties | None]:
     """Tables of run 0 and of `runs` runs with moved inputs, and run 0's ties."""
     layout, found, ties = request.layout, [], None
     assert layout is not None
@@ -133,11 +133,11 @@ def run_tables(
 
 def _reduce(
     request: InfluenceRequest, layout: Layout, way: Method, progress: Progress
-) -> tuple[np.ndarray, Ties | None]:
+) -> tuple[Float[np.ndarray, "..."], Ties | None]:
     """Values of a reduction over all substitutions, and ties."""
     ties = None
 
-    def values() -> Iterator[np.ndarray]:
+    def values() -> Iterator[Float[np.ndarray, "..."]]:
         nonlocal ties
         for _, block in _blocks(request, way, 0, progress):
             ties = block.ties
@@ -148,7 +148,7 @@ def _reduce(
 
 
 def compare(
-    request: InfluenceRequest, tables: list[np.ndarray]
+    request: InfluenceRequest, tables: list[Float[np.ndarray, "*axes"]]
 ) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"]]:
     """Values of run 0, and moves: 0 if nothing can move, NaN without other runs."""
     values, *again = tables

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Method
@@ -127,10 +127,10 @@ def moved_function(request: InfluenceRequest, run: int, sign: int) -> InfluenceR
 
 def difference_moves(
     request: InfluenceRequest,
-    found: np.ndarray,  # in run 0
+    found: Shaped[np.ndarray, "..."],  # in run 0
     again: Sequence[Any],  # in the runs with moved inputs
     read: Callable[[np.ndarray], np.ndarray] = np.abs,  # applied to differences
-) -> Iterator[np.ndarray]:
+) -> Iterator[Float[np.ndarray, "..."]]:
     """Yields moves from run 0: an array for each run, of a function for every two."""
     moved = (np.asarray(x, np.float64) - found for x in again)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from bounds.influence.answer import proposal_reason, settle
 from bounds.influence.checkpoint import checkpoint_name
@@ -279,7 +279,10 @@ class Parts:
         return Cell(config, "measured error", compute)
 
     def join(
-        self, arrays: list[np.ndarray], found: Sequence[Record], last: Record
+        self,
+        arrays: list[Float[np.ndarray, "..."]],
+        found: Sequence[Record],
+        last: Record,
     ) -> Any:
         """`Influence` or `Scan` of the joined arrays and records of all parts."""
         whole, choice, layout = self.whole, self.choice, self.whole.layout
@@ -360,19 +363,23 @@ def record_found(found: Found) -> dict[str, Any]:
     }
 
 
-def record_arrays(arrays: Sequence[np.ndarray], magnitude: float) -> dict[str, Any]:
+def record_arrays(
+    arrays: Sequence[Shaped[np.ndarray, "..."]], magnitude: float
+) -> dict[str, Any]:
     """Record of arrays of one shape."""
     texts = list(map(pack, arrays))
     return {"shape": arrays[0].shape, "arrays": texts, "magnitude": magnitude}
 
 
-def join_arrays(records: Sequence[Record]) -> list[np.ndarray]:
+def join_arrays(records: Sequence[Record]) -> list[Float[np.ndarray, "..."]]:
     """Arrays of all parts, from their records in order."""
     read = ([unpack(x, *one["shape"]) for x in one["arrays"]] for one in records)
     return [np.concatenate(x) for x in zip(*read, strict=True)]
 
 
-def read_found(arrays: Sequence[np.ndarray], records: Sequence[Record]) -> Found:
+def read_found(
+    arrays: Sequence[Float[np.ndarray, "..."]], records: Sequence[Record]
+) -> Found:
     """Values of joined arrays, or the enclosures of a screen, which has one record."""
     values, moves, *ends = arrays
     computed = values, moves, max(one["magnitude"] for one in records), None
@@ -400,13 +407,13 @@ def error_columns(error: MeasuredError | None) -> dict[str, Any]:
     return {} if error is None else {ERROR: dataclasses.asdict(error)}
 
 
-def pack(array: np.ndarray) -> str:
+def pack(array: Shaped[np.ndarray, "..."]) -> str:
     """Text of a float64 array: its bytes, compressed, in base64."""
     content = np.ascontiguousarray(array, "<f8").tobytes()
     return base64.b64encode(zlib.compress(content, 1)).decode()
 
 
-def unpack(text: str, *shape: int) -> np.ndarray:
+def unpack(text: str, *shape: int) -> Float[np.ndarray, "..."]:
     """Array of a shape from the text that `pack` made; `ValueError` for other text."""
     size = 8 * math.prod(shape)
     try:  # limited to the array's size, since a damaged text may expand to any size

@@ -71,7 +71,7 @@ class InfluenceRequest:
         # padded length would have (`room`), so that inputs of similar length share a program.
         return min(most, count if self.room is None else self.room)
 
-    def only(self, rows: slice | np.ndarray, count: int = 0) -> Self:
+    def only(self, rows: slice | Int[np.ndarray, "positions"], count: int = 0) -> Self:
         """Request of some substitutions, or of table rows, with others up to `count`."""
         layout, kept = None, rows
         if self.layout is not None:

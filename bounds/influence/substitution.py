@@ -92,7 +92,7 @@ class Substitutions:
         """Position and symbol of one substitution."""
         return int(self.position[index]), int(self.symbol[index])
 
-    def only(self, chosen: slice | np.ndarray) -> "Substitutions":
+    def only(self, chosen: slice | Shaped[np.ndarray, "_"]) -> "Substitutions":
         """The chosen substitutions."""
         some = self.position[chosen], self.symbol[chosen]
         return dataclasses.replace(self, position=some[0], symbol=some[1])
@@ -164,7 +164,7 @@ def list_substitutions(
     return Substitutions(position, symbol, n, vocab_size)
 
 
-def _as_array(symbols: Any) -> np.ndarray:
+def _as_array(symbols: Any) -> Shaped[np.ndarray, "..."]:
     """Symbols as an array, of integers where it is empty."""
     try:
         found = expect_array("symbols", symbols)
@@ -178,7 +178,10 @@ def _as_array(symbols: Any) -> np.ndarray:
 
 
 def _listed_pairs(
-    symbols: np.ndarray, positions: Sequence[int] | None, n: int, vocab_size: int
+    symbols: Shaped[np.ndarray, "positions symbols"],
+    positions: Sequence[int] | None,
+    n: int,
+    vocab_size: int,
 ) -> tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]:
     """The different pairs (position, symbol) that rows [P, K] list, in order."""
     at = np.arange(n)

@@ -174,7 +174,7 @@ def _combine(
     """Output rows of a layer, and the rows before its norms with epsilon = 0."""
     entering = {}
 
-    def rule(step: Step, *read: Array) -> Array:
+    def rule(step: Step, *read: Float[Array, "..."]) -> Float[Array, "..."]:
         if _divides(step.operation):
             name = "norm1" if step.operation is layer.norm1 else "norm2"
             (entering[name],) = read

@@ -59,7 +59,9 @@ def kind_of_largest(
     if np.isnan(values).all():
         return "exact"  # of nothing
 
-    def largest(above: np.ndarray, below: np.ndarray) -> float:
+    def largest(
+        above: Float[np.ndarray, "..."], below: Float[np.ndarray, "..."]
+    ) -> float:
         return max(float(np.nanmax(above)), -float(np.nanmin(below)), 0.0)
 
     ends = largest(lower, upper), largest(upper, lower)

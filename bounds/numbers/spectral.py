@@ -134,7 +134,7 @@ def _over_power_of_two(
     return upper(norm(scaled) * interval(2) ** exponent)
 
 
-def _spectral(scaled: np.ndarray) -> Interval:
+def _spectral(scaled: Float[np.ndarray, "..."]) -> Interval:
     """Upper bound on the spectral norm, for entries of modulus about one or less."""
     # The Frobenius norm stands where the decomposition fails, and is exact for a
     # vector.
@@ -144,14 +144,14 @@ def _spectral(scaled: np.ndarray) -> Interval:
     return norm
 
 
-def _largest_row(scaled: np.ndarray) -> Interval:
+def _largest_row(scaled: Float[np.ndarray, "..."]) -> Interval:
     """Upper bound on the largest norm of a row, for entries of modulus about one or less."""
     # No square leaves the floats once the largest entry is about one.
     squares = np.einsum("ij,ij->i", scaled, scaled)
     return _root(float(np.max(squares)), scaled.shape[1])
 
 
-def _frobenius(scaled: np.ndarray) -> Interval:
+def _frobenius(scaled: Float[np.ndarray, "..."]) -> Interval:
     """Upper bound on the Frobenius norm, for entries of modulus about one or less."""
     return _root(float(np.sum(scaled * scaled)), scaled.size)
 
@@ -168,7 +168,7 @@ def _lost(count: int) -> tuple[Interval, Interval]:
     return 1 - gamma(count + 1), count * interval(_UNDERFLOW)
 
 
-def _by_decomposition(scaled: np.ndarray) -> Interval:
+def _by_decomposition(scaled: Float[np.ndarray, "..."]) -> Interval:
     try:
         u, s, vt = np.linalg.svd(scaled, full_matrices=False)
     except np.linalg.LinAlgError:

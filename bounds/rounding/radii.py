@@ -68,7 +68,9 @@ def usual_radii(
     return np.where(np.isnan(radii), np.inf, radii)
 
 
-def farthest(shape: tuple[int, ...], moves: Iterable[np.ndarray]) -> np.ndarray:
+def farthest(
+    shape: tuple[int, ...], moves: Iterable[Float[np.ndarray, "..."]]
+) -> Float[np.ndarray, "..."]:
     """Largest move m of each result over some runs; infinite where one is NaN."""
     found = np.zeros(shape)
     for far in moves:

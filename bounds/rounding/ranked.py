@@ -11,7 +11,7 @@ import dataclasses
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.decide import Proposals, remaining_blocks
 from bounds.influence.inputs.shared_base import SharedBase
@@ -108,12 +108,12 @@ def decide_ranked(
     measures = request.reached().ravel() & np.isfinite(estimate)
     order = np.argsort(-estimate, kind="stable")
 
-    def measured() -> tuple[np.ndarray, np.ndarray]:
+    def measured() -> tuple[Bool[np.ndarray, "pairs"], Float[np.ndarray, "measured"]]:
         decided = np.isfinite(value)
         of = decided & measures
         return decided, relative_errors(estimate[of], value[of])
 
-    def undecided() -> np.ndarray:
+    def undecided() -> Int[np.ndarray, "block"]:
         decided, errors = measured()
         first = np.union1d(sample_of(estimate.size), order[:SAMPLE])
         if not decided[first].all():

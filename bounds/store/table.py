@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Shaped
 
 from bounds.store import output
 from jax_models.on_demand import require_package
@@ -42,7 +43,7 @@ class Rows(abc.ABC):
         """The names of the columns, in the order they are first met."""
         return tuple(dict.fromkeys(name for row in self._rows() for name in row))
 
-    def column(self, name: str) -> np.ndarray:
+    def column(self, name: str) -> Shaped[np.ndarray, "rows"]:
         """Returns one column as an array.
 
         Returns:
@@ -65,7 +66,7 @@ class Rows(abc.ABC):
         array[:] = values
         return array
 
-    def to_numpy(self) -> dict[str, np.ndarray]:
+    def to_numpy(self) -> dict[str, Shaped[np.ndarray, "rows"]]:
         """Returns all columns as arrays, by name."""
         return {name: self.column(name) for name in self.columns}
 

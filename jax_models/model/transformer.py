@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 
 from jax_models.arguments import expect_array, refuse_empty, show
 from jax_models.errors import InputError
@@ -297,7 +297,7 @@ def apply_layer(
         block: tuple[
             Int[Array, "rows"], Float[Array, "rows width"], Float[Array, "rows width"]
         ],
-    ) -> tuple[Shaped[Array, "..."], Any]:
+    ) -> tuple[Any, Any]:
         at, y, u = block
         queries = project_queries(layer.attention, u, length, at)
         summary = summarise(layer.attention, queries, at, store)

@@ -221,7 +221,7 @@ class Callable:
         )
 
 
-def _numbers(found: np.ndarray) -> np.ndarray:
+def _numbers(found: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
     """`found` itself; raises for integers beyond 2^53 and for entries not real."""
     if jnp.issubdtype(found.dtype, jnp.integer):
         if (

@@ -159,7 +159,9 @@ class InputClasses:
         # beyond the input.
         alone = np.where(at_query, beyond, position)
 
-        def classes(members: np.ndarray, replaced: Any, query: int) -> np.ndarray:
+        def classes(
+            members: Shaped[np.ndarray, "..."], replaced: Any, query: int
+        ) -> Int[np.ndarray, "configurations rows"]:
             ends = (np.broadcast_to(x, b)[:, None] for x in (replaced, query))
             members = np.broadcast_to(members, (b, c))
             return np.concatenate([members, *ends], axis=1).astype(np.int32)

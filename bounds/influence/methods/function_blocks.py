@@ -141,7 +141,7 @@ def evaluation_radii(request: InfluenceRequest) -> Float[np.ndarray, "substituti
 
 
 def changed_inputs(
-    request: InfluenceRequest, chosen: np.ndarray | slice
+    request: InfluenceRequest, chosen: Int[np.ndarray, "substitutions"] | slice
 ) -> Int[np.ndarray, "substitutions tokens"]:
     """One changed input for each chosen substitution."""
     at, symbols = request.position[chosen], request.symbol[chosen]

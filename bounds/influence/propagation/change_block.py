@@ -138,7 +138,14 @@ def move_rows(
     queries = project_query_changes(attention, *own)
     slots = jnp.arange(wanted.shape[0], dtype=jnp.int32)
 
-    def run(block: tuple[Array, Array, Array, Array]) -> Any:
+    def run(
+        block: tuple[
+            Int[Array, "rows"],
+            Int[Array, "rows"],
+            Float[Array, "rows width"],
+            Float[Array, "rows heads d_k"],
+        ],
+    ) -> Any:
         at, slot, entering, moved_queries = block
         asked, summary, rows = take_rows(base, slot)
         moved_queries = moved_queries.swapaxes(0, 1)

@@ -124,10 +124,13 @@ def capacities(
     return np.asarray(ladder)[np.searchsorted(ladder, sizes)]
 
 
-# Rows to compute anew in lines, each of one substitution: index of an asked row [lines,
-# rows], -1 where there is none; positions of the moved keys [lines, moved], n where there
-# is none, and their changes [lines, moved, width].
-Frame: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+# Rows to compute anew in lines, each of one substitution: index of an asked row, -1 where
+# there is none; positions of the moved keys, n where there is none, and their changes.
+Frame: TypeAlias = tuple[
+    Int[np.ndarray, "lines rows"],
+    Int[np.ndarray, "lines moved"],
+    Float[np.ndarray, "lines moved width"],
+]
 
 
 def frames(

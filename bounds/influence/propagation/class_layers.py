@@ -125,7 +125,7 @@ def change_configurations(
 ) -> tuple[Float[Array, "configurations entries"], TieReport]:
     """Changes of the target under configurations, and one report of all ties."""
 
-    def find(one: Configurations) -> tuple[Array, TieReport]:
+    def find(one: Configurations) -> tuple[Float[Array, "..."], TieReport]:
         rows = symbol_rows(model, one.symbol, encodings[one.place])
         # A class without rows is nothing that the model need be finite on.
         rows = jnp.where(one.count[:, None] > 0, rows, rows[-1])

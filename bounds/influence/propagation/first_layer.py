@@ -181,7 +181,13 @@ def prepare_layer(
     store, offset, centre = centred_store(attention, inputs, everywhere)
     queries = project_queries(attention, inputs[wanted], n, wanted)
 
-    def run(block: tuple[Array, Array, Array]) -> Any:
+    def run(
+        block: tuple[
+            Int[Array, "rows"],
+            Float[Array, "rows width"],
+            Float[Array, "rows heads d_k"],
+        ],
+    ) -> Any:
         at, y, q = block
         summary = summarise(attention, q.swapaxes(0, 1), at, store, settled=True)
         seen = sees_any(attention.sight, at, n)[:, None]

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from bounds.influence.propagation.first_layer import (
     PreparedLayer,
@@ -91,7 +91,9 @@ def _softmax_rows(
     by_row = (x.swapaxes(0, 1) for x in projected)
     arrays = (slots, replaced.position, replaced.row_change, *by_row)
 
-    def shift_by(query_change: Float[Array, "heads #rows d_k"]) -> tuple[Array, ...]:
+    def shift_by(
+        query_change: Float[Array, "heads #rows d_k"],
+    ) -> tuple[Shaped[Array, "heads #rows _"], ...]:
         shift = product(query_change, centred)
         gain = exp_and_expm1(shift)[1]
         small = jnp.abs(shift).max(axis=-1, keepdims=True) < LARGEST
@@ -102,7 +104,7 @@ def _softmax_rows(
     shared = alike and attention.query_norm is None and not by_position
     shifts = shift_by(replaced.query_change[:, :1]) if shared else None
 
-    def run(part: tuple[Array, ...]) -> Float[Array, "rows width"]:
+    def run(part: tuple[Shaped[Array, "rows ..."], ...]) -> Float[Array, "rows width"]:
         slot, at, row_change, *by_row = part
         query_change, key_change, value_change = (x.swapaxes(0, 1) for x in by_row)
         queries, summary, base = take_rows(first, slot)

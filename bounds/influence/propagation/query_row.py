@@ -144,7 +144,9 @@ class RowTile:
         alone = (queries * self.own).sum(axis=1)[:, None]
         return jnp.where(self.here, alone, others)
 
-    def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
+    def once(
+        self, function: Callable[..., Array], *arguments: Any
+    ) -> Float[Array, "..."]:
         """function(*arguments), formed once for all uses; zeros if no row is valid."""
         return formed_once(self.valid.any(), function, *arguments)
 

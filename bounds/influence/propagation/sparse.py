@@ -84,7 +84,13 @@ def touched_rows(
     projected = project_changes(layer, base.rows[moved], change, n, moved)
     asks, keys_move, values_move = ((x != 0).any(axis=(0, 2)) for x in projected)
 
-    def run(block: tuple[Array, Array, Array]) -> Array:
+    def run(
+        block: tuple[
+            Int[Array, "keys"],
+            Float[Array, "keys heads d_k"],
+            Float[Array, "keys heads d_k"],
+        ],
+    ) -> Bool[Array, "keys"]:
         at, keys, step = block
         keys, step = keys.swapaxes(0, 1), step.swapaxes(0, 1)
         old = compute_scores(attention, base.queries, keys, n, wanted, at)

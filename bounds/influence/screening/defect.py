@@ -8,7 +8,7 @@ Source: docs/screened.md, sections 2.7 and 2.8.
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 from jax import Array
@@ -53,7 +53,9 @@ def norm_defect(
         for x in (base, base + known.swapaxes(1, 2))
     )
 
-    def inverse(deviation: Float[Array, "rows substitutions"]) -> Array:
+    def inverse(
+        deviation: Float[Array, "rows substitutions"],
+    ) -> Float[Array, "rows substitutions"]:
         least = jnp.maximum(deviation, math.sqrt(norm.epsilon))
         return jnp.where(least > 0, 1 / jnp.where(least > 0, least, 1), jnp.inf)
 
@@ -73,6 +75,11 @@ def norm_defect(
     return defect, jnp.maximum(by_derivative, moved)
 
 
+# Bounds by row or row's entry, and by part of a row.
+Defects: TypeAlias = Float[Array, "rows *width substitutions"]
+Reach: TypeAlias = Float[Array, "*parts substitutions"]
+
+
 class Moved(NamedTuple):
     """Rows that an operation reads: base, known change, upper bound on the unknown one."""
 
@@ -83,9 +90,7 @@ class Moved(NamedTuple):
 
 
 @functools.singledispatch
-def defect(
-    operation: Operation, *rows: Moved
-) -> Float[Array, "rows *width substitutions"]:
+def defect(operation: Operation, *rows: Moved) -> Defects:
     """Upper bounds on the change by e beyond the base derivative; by entry if `entrywise`."""
     raise no_rule("defect", operation)
 
@@ -96,7 +101,7 @@ def entrywise(operation: Operation) -> bool:
 
 
 @defect.register
-def _(operation: Relu, *rows: Moved) -> Array:
+def _(operation: Relu, *rows: Moved) -> Defects:
     ((base, known, reach),) = rows
     # With w = u + p and D = 1[u > 0] the base's slope:
     #     |relu(w + e) - relu(w) - D e| <= min(b, max(0, b - w)),
@@ -106,14 +111,14 @@ def _(operation: Relu, *rows: Moved) -> Array:
 
 
 @defect.register
-def _(operation: Activation, *rows: Moved) -> Array:
+def _(operation: Activation, *rows: Moved) -> Defects:
     ((_, known, reach),) = rows
     # Slopes differ by at most the curvature times the way: c (|p| b + b^2 / 2).
     return operation.curvature * (jnp.abs(known) + reach / 2) * reach
 
 
 @defect.register
-def _(operation: Steady, *rows: Moved) -> Array:
+def _(operation: Steady, *rows: Moved) -> Defects:
     ((_, known, reach),) = rows
     curved = operation.curvature * (jnp.abs(known) + reach / 2)
     # All slopes lie in [1 - s, s], s the steepest.
@@ -121,19 +126,19 @@ def _(operation: Steady, *rows: Moved) -> Array:
 
 
 @defect.register
-def _(operation: Norm, *rows: Moved) -> Array:
+def _(operation: Norm, *rows: Moved) -> Defects:
     return norm_defect(operation, *rows[0])[0]
 
 
 @defect.register
-def _(operation: Product, *rows: Moved) -> Array:
+def _(operation: Product, *rows: Moved) -> Defects:
     (_, p, e), (_, q, f) = rows
     # (x + p + e)(y + q + f) - (x + p)(y + q) - y e - x f = e q + p f + e f.
     return e * jnp.abs(q) + jnp.abs(p) * f + e * f
 
 
 @functools.singledispatch
-def gain(operation: Operation, at: tuple[Any, ...], *reach: Array) -> Array:
+def gain(operation: Operation, at: tuple[Any, ...], *reach: Reach) -> Reach:
     """Upper bounds on an output's change when inputs leave `at` by `reach`, on any path."""
     # `at` are the inputs [i, d] of a nonlinear operation where the change begins; `reach`
     # bounds the changes of its inputs, or of parts of equal width [p, i].
@@ -141,7 +146,7 @@ def gain(operation: Operation, at: tuple[Any, ...], *reach: Array) -> Array:
 
 
 @gain.register
-def _(operation: Affine, at: tuple[Any, ...], *reach: Array) -> Array:
+def _(operation: Affine, at: tuple[Any, ...], *reach: Reach) -> Reach:
     # Every part of the input has columns of its own: |W e| <= sum over parts of |W_p| |e_p|.
     (parts,) = reach
     weight = operation.weight
@@ -150,20 +155,20 @@ def _(operation: Affine, at: tuple[Any, ...], *reach: Array) -> Array:
 
 
 @gain.register
-def _(operation: Sum, at: tuple[Any, ...], *reach: Array) -> Array:
+def _(operation: Sum, at: tuple[Any, ...], *reach: Reach) -> Reach:
     one, two = reach
     return one + two
 
 
 @gain.register
-def _(operation: Join, at: tuple[Any, ...], *reach: Array) -> Array:
+def _(operation: Join, at: tuple[Any, ...], *reach: Reach) -> Reach:
     # Parts side by side are orthogonal.
     parts = jnp.concatenate(reach)
     return jnp.sqrt((parts * parts).sum(axis=0, keepdims=True))
 
 
 @gain.register
-def _(operation: Activation, at: tuple[Any, ...], *reach: Array) -> Array:
+def _(operation: Activation, at: tuple[Any, ...], *reach: Reach) -> Reach:
     (moved,) = reach
     # On the way the slope grows by at most the curvature times the way.
     steep = jnp.abs(operation.slope(*at)).max(axis=-1) + operation.curvature * moved
@@ -171,18 +176,18 @@ def _(operation: Activation, at: tuple[Any, ...], *reach: Array) -> Array:
 
 
 @gain.register
-def _(operation: Steady, at: tuple[Any, ...], *reach: Array) -> Array:
+def _(operation: Steady, at: tuple[Any, ...], *reach: Reach) -> Reach:
     (moved,) = reach
     return operation.steepest * moved
 
 
 @gain.register
-def _(operation: Norm, at: tuple[Any, ...], *reach: Array) -> Array:
+def _(operation: Norm, at: tuple[Any, ...], *reach: Reach) -> Reach:
     ((row,), (moved,)) = at, reach
     return norm_defect(operation, row, jnp.zeros_like(row)[..., None], moved.T)[1].T
 
 
 @gain.register
-def _(operation: Product, at: tuple[Any, ...], *reach: Array) -> Array:
+def _(operation: Product, at: tuple[Any, ...], *reach: Reach) -> Reach:
     (one, two), (by_one, by_two) = (jnp.abs(x).max(axis=-1) for x in at), reach
     return by_one * two + one * by_two + by_one * by_two

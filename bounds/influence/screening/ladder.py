@@ -181,7 +181,7 @@ class Climb:
     def evaluate_left(self, rtol: float, budget: int) -> None:
         """Evaluates `left(rtol)`, largest estimates first, up to `budget` evaluations."""
 
-        def undecided() -> np.ndarray:
+        def undecided() -> Int[np.ndarray, "block"]:
             room = max(0, min(TOGETHER, budget - self.evaluated))
             return np.sort(largest(self, self.left(rtol), room))
 
@@ -202,7 +202,7 @@ class Climb:
         """Evaluates and times the batches that `undecided` returns, until one is empty."""
         began = 0.0
 
-        def timed() -> np.ndarray:
+        def timed() -> Int[np.ndarray, "block"]:
             nonlocal began
             chosen, began = undecided(), time.perf_counter()
             return chosen
@@ -225,7 +225,7 @@ class Climb:
         block = block_of(request, way)
         size, began, done, total = 0, 0.0, 0, 0
 
-        def undecided() -> np.ndarray:
+        def undecided() -> Int[np.ndarray, "block"]:
             nonlocal size, began, total
             left = self.left(rtol)
             now = time.perf_counter()

@@ -84,7 +84,11 @@ def weigh_rows(
     """Moments of the base weights of the rows at `positions`, in two sweeps over the keys."""
     store, n = prepared.store, prepared.store.length
 
-    def run(block: tuple[Array, Array, SoftmaxSummary]) -> Any:
+    def run(
+        block: tuple[
+            Int[Array, "rows"], Float[Array, "rows heads d_k"], SoftmaxSummary
+        ],
+    ) -> Any:
         at, (queries, summary) = block[0], swapped(block[1:])
         of_block = QueryRows(at, queries, summary.lse)
         top = summary.top_index[..., None]

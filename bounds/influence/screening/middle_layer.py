@@ -107,7 +107,9 @@ def sum_columns(
 def at_rows(sums: ColumnSums, group: Int[Array, "rows heads"]) -> ColumnSums:
     """Sums of rows, from those of groups; `group` is the group of each row."""
 
-    def take(x: Float[Array, "heads #groups substitutions"]) -> Array:
+    def take(
+        x: Float[Array, "heads #groups substitutions"],
+    ) -> Float[Array, "heads _ substitutions"]:
         # The largest changes are of all groups alike.
         return x if x.shape[1] == 1 else jax.vmap(lambda y, g: y[g])(x, group.T)
 
@@ -214,7 +216,13 @@ def _screen_rows(
     summed: tuple[ColumnSums, Field | None],
     columns: Columns,
     reached: tuple[bool, bool],
-) -> tuple[Array, Array, Array | None, Array, Array | None]:
+) -> tuple[
+    Float[Array, "..."],
+    Float[Array, "..."],
+    Float[Array, "..."] | None,
+    Float[Array, "..."],
+    Float[Array, "..."] | None,
+]:
     """Known change; upper bounds on the rest, on reads above and error; field's estimate."""
     layer, base = middle.layer, tile.base
     attention, statistics = layer.attention, base.statistics

@@ -344,7 +344,9 @@ def reach_row(
     moved = program.change(base.rows, dict(zip(names, known, strict=True)))
     there = {name: row + moved[name] for name, row in base.rows.items()}
 
-    def rule(step: Step, *reach: Array) -> Array:
+    def rule(
+        step: Step, *reach: Float[Array, "parts substitutions"]
+    ) -> Float[Array, "_ substitutions"]:
         return gain(step.operation, tuple(map(there.get, step.inputs)), *reach)
 
     # Bounds hold along any path: those of norms by the least deviation on the path.

@@ -84,11 +84,11 @@ class RowMap:
     # whole. Named rows are inputs of nonlinear operations, the layer's output, and `READS`.
     base: RowBase  # [r, ...]
     # Norms of the derivatives of the named rows.
-    by_source: dict[str, Array]  # [r, s], [r, f, s] by entry or part
+    by_source: dict[str, Float[Array, "rows ..."]]  # [r, s], [r, f, s] by entry or part
     # [r]; [r, f] of entries, by either; None by the row's own operation.
-    by_defect: dict[str, dict[str, Array | None]]
+    by_defect: dict[str, dict[str, Float[Array, "rows ..."] | None]]
     # |cotangent| of the outputs of nonlinear operations [r], [r, f] by entry.
-    weights: dict[str, Array]
+    weights: dict[str, Float[Array, "rows ..."]]
     # The same of the layer's output, and of the row `y` that it begins with.
     out_weight: Float[Array, "rows"]
     row_weight: Float[Array, "rows"]
@@ -102,7 +102,7 @@ def make_row_map(
     output: Float[Array, "rows width"],
     # The last layer, if it reads these rows.
     reader: LastReads | None = None,
-) -> tuple[RowMap, dict[str, Array]]:
+) -> tuple[RowMap, dict[str, Float[Array, "rows classes _"]]]:
     """Derivatives of the row map at rows, and cotangents of its inputs by name."""
     program, (r, _, d) = layer.writes, cotangents.shape
     wanted = pull(program, base.rows, {program.output: cotangents})
@@ -110,7 +110,7 @@ def make_row_map(
         name: entrywise(step.operation) for step in program.bent for name in step.inputs
     }
     # Named rows with what is read of them, and by which parts.
-    asked: dict[str, tuple[str, Array, Parts | None]] = {}
+    asked: dict[str, tuple[str, Float[Array, ...], Parts | None]] = {}
     for name, entries in {**read, program.output: False}.items():
         width = base.rows[name].shape[-1] if name in base.rows else d
         identity = jnp.eye(width, dtype=cotangents.dtype)
@@ -200,8 +200,8 @@ def move_row_map(
 
 @functools.singledispatch
 def carry_columns(
-    operation: Operation, base: tuple[Any, ...], *changes: Array
-) -> Array:
+    operation: Operation, base: tuple[Any, ...], *changes: Float[Array, "..."]
+) -> Float[Array, "rows out substitutions"]:
     """Exact changes of an operation's output, [rows, width, substitutions]."""
     # A nonlinear operation reads its base inputs [j, d] too.
     if not operation.linear:
@@ -211,12 +211,20 @@ def carry_columns(
 
 
 @carry_columns.register
-def _(operation: Affine, base: tuple[Any, ...], *changes: Array) -> Array:
+def _(
+    operation: Affine,
+    base: tuple[Any, ...],
+    *changes: Float[Array, "rows width substitutions"],
+) -> Float[Array, "rows out substitutions"]:
     return jnp.einsum("ab,jbi->jai", operation.weight, *changes, precision=HIGHEST)
 
 
 @carry_columns.register
-def _(operation: Activation, base: tuple[Any, ...], *changes: Array) -> Array:
+def _(
+    operation: Activation,
+    base: tuple[Any, ...],
+    *changes: Float[Array, "rows width substitutions"],
+) -> Float[Array, "rows out substitutions"]:
     return operation.change(*(row[..., None] for row in base), *changes)
 
 

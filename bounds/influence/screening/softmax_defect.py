@@ -38,7 +38,7 @@ class Moments:
     largest: Sums  # the largest y
 
 
-def softmax_defect(moments: Moments) -> tuple[Array, Array]:
+def softmax_defect(moments: Moments) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     """Upper bounds on |output - c - linear|, infinite if not usable, and on |linear|."""
     # With Z = sum_m w_m e^{s_m} and linear = sum_m w_m [ s0_m (r_m - c) + x_m ],
     #     output - c - linear = { sum_m w_m [ (e^{s_m} - 1 - s0_m)(r_m - c)

@@ -107,7 +107,7 @@ class Frobenius(Reduction):
             assert layout.entries is not None
             entries = _places(layout.symbols[0], layout.entries)
 
-        def blocks() -> Iterator[tuple[int, np.ndarray]]:
+        def blocks() -> Iterator[tuple[int, Float[np.ndarray, "..."]]]:
             missing = set(range(tensor[0]))
             for row, columns, found in pieces():
                 one = np.zeros(tensor[1:])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from bounds.influence.substitution import Substitutions, Symbols
 from bounds.numbers.norms import euclidean_norms
@@ -52,7 +52,9 @@ def choose(changes: Any, chosen: Chosen) -> Any:
 AXES = ("position", "symbol", "row", "target")
 # Of one position: its row in the table, the filled columns [k], and their readings
 # [k, r, ...].
-Piece: TypeAlias = tuple[int, np.ndarray, np.ndarray]
+Piece: TypeAlias = tuple[
+    int, Int[np.ndarray, "columns"], Float[np.ndarray, "columns ..."]
+]
 
 
 class Reduction:
@@ -76,7 +78,7 @@ class Reduction:
 
     def make(
         self, layout: "Layout", pieces: Callable[[], Iterable[Piece]]
-    ) -> np.ndarray:
+    ) -> Float[np.ndarray, "..."]:
         """Values of a reduction not `by_cell`; each `pieces()` yields all readings anew."""
         raise NotImplementedError
 
@@ -133,7 +135,7 @@ class Layout:
         return cls(positions=at, symbols=to, cells=cells, **axes)
 
     def only(
-        self, rows: np.ndarray | slice, count: int = 0
+        self, rows: Int[np.ndarray, "positions"] | slice, count: int = 0
     ) -> tuple[Self, Int[np.ndarray, "substitutions"]]:
         """Layout of the positions at `rows`, and indices of `count` substitutions or more."""
         cells = self.cells[rows]
@@ -179,8 +181,8 @@ class Layout:
         return self.trim(np.empty((1,) * len(made)), made)[1]
 
     def trim(
-        self, array: np.ndarray, axes: Sequence[str]
-    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        self, array: Shaped[np.ndarray, "..."], axes: Sequence[str]
+    ) -> tuple[Shaped[np.ndarray, "..."], tuple[str, ...]]:
         """Drops axes of a lone row or entry, and of deletions' symbols, with names."""
         # A list of one row keeps its axis.
         gone = {"row"} if self.alone else set()
@@ -196,7 +198,9 @@ class Layout:
         found[self.cells.ravel()[there]] = there
         return found
 
-    def pieces(self, blocks: Iterable[np.ndarray]) -> Iterator[Piece]:
+    def pieces(
+        self, blocks: Iterable[Float[np.ndarray, "substitutions ..."]]
+    ) -> Iterator[Piece]:
         """Yields readings by position, from blocks of readings in substitution order."""
         # A position is complete when its last substitution is there. Positions may be in any
         # order in the table, and readings come by substitution: those behind the last
@@ -218,7 +222,9 @@ class Layout:
             behind = int(last[order[whole - 1]]) + 1
             held, start, order = [found[behind - start :]], behind, order[whole:]
 
-    def in_order(self, table: np.ndarray) -> Iterator[np.ndarray]:
+    def in_order(
+        self, table: Float[np.ndarray, "positions ..."]
+    ) -> Iterator[Float[np.ndarray, "substitutions ..."]]:
         """Yields each position's readings in substitution order, from the whole table."""
         for row in np.argsort(
             self.cells.max(axis=1, initial=-1), kind="stable"

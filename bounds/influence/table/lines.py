@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from bounds.influence.table.cells import Cells
 from bounds.numbers.kind import kind_of_ends
@@ -155,7 +156,7 @@ class Named:
             *names,
         ]
 
-    def cells(self) -> np.ndarray:
+    def cells(self) -> Int[np.ndarray, "cells axes"]:
         """Indices of the cells that are not NaN, sorted by position and symbol."""
         scan, cells = self.scan, np.argwhere(~np.isnan(self.scan.values))
         keys = [cells[:, axis] for axis in range(cells.shape[1] - 1, 0, -1)]

@@ -57,9 +57,11 @@ class Function(Reduction):
     by_target = True
     own_axes = True
 
-    def make(self, layout: Layout, pieces: Callable[[], Iterable[Piece]]) -> np.ndarray:
+    def make(
+        self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
+    ) -> Float[np.ndarray, "..."]:
         """Values of the function; NaN where nothing is substituted."""
-        made: dict[int, np.ndarray] = {}
+        made: dict[int, Float[np.ndarray, ...]] = {}
         for row, columns, found in pieces():
             changes = np.zeros((layout.cells.shape[1], *layout.shape))
             # A function sees 0 where nothing is replaced, so that all positions have one
@@ -80,7 +82,7 @@ class Function(Reduction):
         return values
 
 
-def _as_numbers(returned: Any) -> np.ndarray:
+def _as_numbers(returned: Any) -> Float[np.ndarray, "..."]:
     """Checks and converts the returned value of a caller's function."""
     try:
         numbers = np.asarray(returned)

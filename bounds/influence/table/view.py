@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from bounds.influence.table.cells import Cells
 from jax_models.arguments import choose_name
@@ -82,7 +82,9 @@ def largest_label(scan: Cells, quantity: str) -> str:
 
 def _largest(
     scan: Cells, axes: tuple[str, ...]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+) -> tuple[
+    Float[np.ndarray, "..."], Float[np.ndarray, "..."], Int[np.ndarray, "..."] | None
+]:
     """Values, radii along `axes`; over other axes the largest size, its substitute."""
     values = scan.values
     radii = np.maximum(scan.upper - values, values - scan.lower)
@@ -107,7 +109,9 @@ def _largest(
     return values, radii, np.broadcast_to(scan.symbols, size)[row, column]
 
 
-def _spread(scan: Cells, *tables: np.ndarray) -> tuple[np.ndarray, ...]:
+def _spread(
+    scan: Cells, *tables: Float[np.ndarray, "positions symbols"]
+) -> tuple[Shaped[np.ndarray, "..."], ...]:
     """All symbols of the scan, increasing, and `tables` with a column for each."""
     symbols = np.unique(scan.symbols)
     symbols = symbols[symbols >= 0]

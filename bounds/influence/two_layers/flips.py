@@ -86,12 +86,14 @@ class Flips(NamedTuple):
     ) -> tuple[Float[Array, "rows substitutions"], ...]:
         """Changes of scores with those of flips."""
 
-        def of_pairs(k: Int[Array, ""], scores: tuple[Array, ...]) -> tuple[Array, ...]:
+        def of_pairs(k: Int[Array, ""], scores: tuple[Float[Array, "..."], ...]) -> Any:
             (j, i), bent = self.find_pairs(k)
             more = (by_neuron[:, :, i] * bent.T).sum(axis=1)
             return tuple(x.at[j, i].add(y) for x, y in zip(scores, more, strict=True))
 
-        def of_neuron(k: Int[Array, ""], scores: tuple[Array, ...]) -> Any:
+        def of_neuron(
+            k: Int[Array, ""], scores: tuple[Float[Array, "..."], ...]
+        ) -> Any:
             j, f, bent = self.find(k)
             return tuple(
                 x.at[j].add(by[f] * bent)
@@ -108,12 +110,14 @@ class Flips(NamedTuple):
     ) -> Float[Array, "above hidden substitutions"]:
         """Weighted sums over rows of changes of neurons, with those of flips."""
 
-        def of_pairs(k: Int[Array, ""], so_far: Array) -> Array:
+        def of_pairs(k: Int[Array, ""], so_far: Float[Array, "..."]) -> Any:
             (j, i), bent = self.find_pairs(k)
             weights = jnp.stack([x[j, i] for x in new])
             return so_far.at[:, :, i].add(weights[:, None] * bent.T)
 
-        def of_neuron(k: Int[Array, ""], so_far: Array) -> Array:
+        def of_neuron(
+            k: Int[Array, ""], so_far: Float[Array, "..."]
+        ) -> Float[Array, "..."]:
             j, f, bent = self.find(k)
             weighted = jnp.stack([x[j] for x in new]) * bent
             return so_far.at[:, f].add(weighted)

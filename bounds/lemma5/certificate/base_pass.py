@@ -175,7 +175,7 @@ def _deviation(
     rows: RowTile,
     own: OwnMove,
     column: OwnColumn,
-    moved: tuple[OwnQuery, tuple[Array, Array, Array, Array]] | None,
+    moved: tuple[OwnQuery, tuple[ByPair, ByPair, ByPair, ByPair]] | None,
 ) -> ByPair:
     """Radii of the heads' changes around their centres, without the sums' own rounding."""
     still = jnp.zeros_like(column.weight)

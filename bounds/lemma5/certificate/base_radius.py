@@ -49,6 +49,7 @@ from jax_models.model.transformer import Transformer, join_heads
 Entries: TypeAlias = Float[Array, "rows _"]
 Rows: TypeAlias = Float[Array, "*rows width"]
 Radii: TypeAlias = Float[Array, "*rows"]
+Named: TypeAlias = dict[str, Float[Array, "..."]]  # arrays of rows, by name
 
 
 @pytree
@@ -59,7 +60,7 @@ class RowRadius:
     slope: Float[Array, "rows heads"]  # of the slope of any score in the query
     score: Float[Array, "rows heads"]  # of any score
     # By name: rows in front of a norm [r], centring included; preactivations [r, f].
-    rows: dict[str, Array]
+    rows: Named
 
 
 @pytree
@@ -170,9 +171,9 @@ def _(operation: Activation, rows: list[Entries], off: list[Entries]) -> Entries
 def row_radius(
     layer: Layer,
     constants: dict[str, SectionConstants],
-    values: dict[str, Array],
-    balls: dict[str, Array],
-) -> tuple[dict[str, Array], Array]:
+    values: Named,
+    balls: Named,
+) -> tuple[Named, Float[Array, "..."]]:
     """Radii of the rows that nonlinear operations read, and of the output rows."""
     # A row before a norm has one radius, the rounding of its centring included; a row
     # before an activation has one for each entry. `balls` begins as the radii of the
@@ -200,10 +201,10 @@ def row_radius(
 def _own(
     section: Section,
     constants: SectionConstants,
-    values: dict[str, Array],
-    off: dict[str, Array],
-    balls: dict[str, Array],
-    kept: dict[str, Array],
+    values: Named,
+    off: Named,
+    balls: Named,
+    kept: Named,
 ) -> Entries:
     """Rounding of a section's output entries; puts radii before activations into `kept`."""
     values, off = dict(values), dict(off)

@@ -49,22 +49,25 @@ from jax_models.model.pytree import pytree
 from jax_models.model.rows import Norm, linear
 
 Sizes: TypeAlias = Float[Array, "..."]
+# Arrays by the name of a row; Jacobians by the corner that is read, None the identity.
+Named: TypeAlias = dict[str, Float[Array, "..."]]
+Jacobians: TypeAlias = dict[str, Float[Array, "... out read"] | None]
 
 # Changes of a layer's rows by their names: what sections and activations read, the output.
-Moved: TypeAlias = dict[str, Array]
+Moved: TypeAlias = Named
 
 
 @pytree
 class Rounding:
     """Rounding errors of the centre of a row's change, by section."""
 
-    corners: dict[str, Array]  # [...] of what sections write
+    corners: Named  # [...] of what sections write
     # [...] of what their activations read, by its source: to be carried on like a ball.
-    read: dict[str, dict[str, Array]]
+    read: dict[str, Named]
 
 
 def carry(
-    held: LayerBase, base: RowBase, known: RowRadius, given: dict[str, Array]
+    held: LayerBase, base: RowBase, known: RowRadius, given: Named
 ) -> tuple[Moved, Rounding]:
     """Changes of a program's rows, and their errors, from `given` ones of its inputs."""
     layer, program = held.layer, held.layer.writes
@@ -101,9 +104,9 @@ def carry(
 class RowNorms:
     """Norms of Jacobians at base rows: of each section, and of the whole layer."""
 
-    local: dict[str, dict[str, Array]]  # [...], of heads [..., h]
+    local: dict[str, Named]  # [...], of heads [..., h]
     # Of the output, by the rows before the first norm or map; {} if one section is all.
-    whole: dict[str, Array]
+    whole: Named
 
 
 def row_norms(held: LayerBase, base: RowBase) -> RowNorms:
@@ -137,9 +140,7 @@ def row_norms(held: LayerBase, base: RowBase) -> RowNorms:
     return RowNorms(local, whole)
 
 
-def _jacobians(
-    layer: Layer, section: Section, base: RowBase
-) -> dict[str, Array | None]:
+def _jacobians(layer: Layer, section: Section, base: RowBase) -> Jacobians:
     """Jacobians of a section by the corner that it reads; None stands for the identity."""
     if section.norm is not None:
         (source,) = section.sources
@@ -153,11 +154,11 @@ def _jacobians(
 
 def _compose(
     layer: Layer,
-    paths: dict[str, dict[str, Array | None]],
-    jacobians: dict[str, Array | None],
-) -> dict[str, Array | None]:
+    paths: dict[str, Jacobians],
+    jacobians: Jacobians,
+) -> Jacobians:
     """Products of `jacobians` with the Jacobians `paths` of the sections read, summed."""
-    found: dict[str, Array | None] = {}
+    found: Jacobians = {}
     identity = jnp.eye(layer.attention.query.shape[2], dtype=jnp.float64)
     for source, last in jacobians.items():
         for start, first in paths.get(source, {source: None}).items():
@@ -172,7 +173,7 @@ def _compose(
     return found
 
 
-def _sum(norms: dict[str, Array]) -> Float[Array, "*rows"]:
+def _sum(norms: Named) -> Float[Array, "*rows"]:
     """Sum of the norms over sources; those of heads are summed over heads."""
     terms = [x.sum(axis=-1) if name == "heads" else x for name, x in norms.items()]
     return sum(terms[1:], terms[0])
@@ -202,9 +203,9 @@ def _norms(
 class BaseRows:
     """Base rows with their Jacobians' norms and radii, to be broadcast to changed rows."""
 
-    rows: dict[str, Array]
+    rows: Named
     norms: RowNorms  # of their Jacobians
-    radius: dict[str, Array]  # how far they are from the true ones
+    radius: Named  # how far they are from the true ones
 
 
 def carry_radius(
@@ -212,7 +213,7 @@ def carry_radius(
     base: BaseRows,
     carried: Moved,
     rounding: Rounding,
-    balls: dict[str, Array],
+    balls: Named,
 ) -> Sizes:
     """Radius of the output rows' changes around the centres `carried`, with rounding."""
     # `balls` begins as the radii of the layer's input and of the attended rows
@@ -251,7 +252,7 @@ def carry_radius(
     return least(balls[output], _along(norms.whole, balls) + strays[output])
 
 
-def _along(norms: dict[str, Array], balls: dict[str, Array]) -> Sizes:
+def _along(norms: Named, balls: Named) -> Sizes:
     """Sum of norms times radii, over the names in `norms` that have a ball."""
     found = jnp.zeros(())
     for name, norm in norms.items():
@@ -269,7 +270,7 @@ def _flips(
     base: BaseRows,
     carried: Moved,
     rounding: Rounding,
-    balls: dict[str, Array],
+    balls: Named,
 ) -> Sizes:
     """Radius added by neurons whose slope may differ from the slope at the base row."""
     step = section.activation
@@ -320,7 +321,9 @@ class MovedRows:
         """Sums over d of queries[h, d, p] centre[k, d, p]."""
         return row_products(queries, self.centre)
 
-    def once(self, function: Callable[..., Array], *arguments: Any) -> Array:
+    def once(
+        self, function: Callable[..., Array], *arguments: Any
+    ) -> Float[Array, "..."]:
         """Value of function(*arguments); no value is kept."""
         return function(*arguments)
 

@@ -130,7 +130,13 @@ def prepare_rows(
     store = store_keys(attention, inputs)
     queries = project_queries(attention, inputs[wanted], n, wanted)
 
-    def run(block: tuple[Array, Array, Array]) -> Any:
+    def run(
+        block: tuple[
+            Int[Array, "rows"],
+            Float[Array, "rows width"],
+            Float[Array, "rows heads d_k"],
+        ],
+    ) -> Any:
         at, y, q = block
         summary = _summarise(attention, q.swapaxes(0, 1), at, store)
         joined = join_heads(attention.weighting.read(summary))

@@ -142,7 +142,7 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
     bare = functools.partial(Form, at_zero=())
     side = Form(h * v, parts=tuple(bare(v, {name: None}) for name in parts))
 
-    def gather(numbers: Mapping[str, Any]) -> dict[str, Array]:
+    def gather(numbers: Mapping[str, Any]) -> dict[str, Numbers]:
         """Numbers by corner, with those of single heads stacked under the name "heads"."""
         found = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
         heads = [found.pop(part) for part in parts if part in found]
@@ -183,13 +183,13 @@ def _row_norms(matrix: Float[np.ndarray, "rows columns"]) -> Float[Array, "rows"
 
 def entering(
     layer: Layer, residual: Float[Array, "*rows"], heads: Float[Array, "heads *rows"]
-) -> dict[str, Array]:
+) -> dict[str, Numbers]:
     """Radii of the sections' inputs: the layer's input, and the attended rows or heads."""
     name = attended(layer)
     return {"y": residual, name: heads if name == "heads" else heads.sum(axis=0)}
 
 
-def carried_on(gains: dict[str, Array], balls: Mapping[str, Array]) -> Numbers:
+def carried_on(gains: dict[str, Numbers], balls: Mapping[str, Numbers]) -> Numbers:
     """Sum of gains times radii over corners, and over heads."""
 
     def term(gain: Numbers, ball: Numbers, heads: bool) -> Numbers:

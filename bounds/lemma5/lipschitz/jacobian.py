@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from bounds.influence.targets.change import read_target
 from bounds.numbers.norms import contract, scaled_norm
@@ -51,7 +51,9 @@ def power_iteration(
         norm = scaled_norm(vectors)[:, None]
         return jnp.where(norm > 0, vectors / jnp.where(norm > 0, norm, 1), otherwise)
 
-    def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(
+        state: tuple[Shaped[Array, "..."], ...],
+    ) -> tuple[Shaped[Array, "..."], ...]:
         count, vectors, norms, _ = state
         image = product(vectors)
         new = scaled_norm(image)
@@ -59,7 +61,7 @@ def power_iteration(
         moved = normalise(transpose(normalise(image, image)), vectors)
         return count + 1, moved, new, (new > norms * (1 + SETTLED)).any()
 
-    def unsettled(state: tuple[Array, ...]) -> Array:
+    def unsettled(state: tuple[Shaped[Array, "..."], ...]) -> Bool[Array, ""]:
         count, _, _, growing = state
         return growing & (count < iterations)
 
