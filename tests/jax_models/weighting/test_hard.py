@@ -1,7 +1,7 @@
-"""Hard weightings report ambiguous rows, and replace several columns by the summary alone.
+"""Hard weightings: ambiguous rows, keys on the edges of cells, sets by the summary.
 
-Of the reports cells are 1/4 wide and all scores multiples of 1/8, so that nothing is rounded:
-a score s stands in cell 4 s, half-way ones at the even neighbour.
+Cells are 1/4 wide. Of the reports all scores are multiples of 1/8, so that nothing is
+rounded: a score s stands in cell 4 s, half-way ones at the even neighbour.
 """
 
 import dataclasses
@@ -13,17 +13,25 @@ import numpy as np
 import pytest
 
 from jax_models.weighting import WEIGHTINGS, Column, Tile
+from tests.jax_models.weighting import laws
 from tests.jax_models.weighting.laws import moved_keys, part
+from tests.jax_models.weighting.rows import (
+    HEADS,
+    KEYS,
+    ROWS,
+    WIDTH,
+    Replacement,
+    Rows,
+    attended,
+    draw,
+)
 
-WIDTH = 0.25
+CELL = 0.25
 HARD = [name for name, kind in WEIGHTINGS.items() if kind.hard]
 INDEX = jnp.arange(4, dtype=jnp.int32)
-ROWS = jnp.asarray([3, 7], jnp.int32)  # The positions of the two rows.
+PLACES = jnp.asarray([3, 7], jnp.int32)  # The positions of the two rows.
 SEEN = np.ones((2, 4), bool)
-
-
 KINDS = "base", "replaced", "moved"
-NOTHING = np.zeros((1, 2, 4))
 
 
 def reports_of(weighting):
@@ -43,110 +51,92 @@ def reports_of(weighting):
             for k in (slice(0, 2), slice(2, 4))
         )
         return (
-            weighting.ties(summary, ROWS),
-            weighting.ties_replaced(summary, column, ROWS),
-            weighting.ties_changed(weighting.merge_change(first, second), ROWS),
+            weighting.ties(summary, PLACES),
+            weighting.ties_replaced(summary, column, PLACES),
+            weighting.ties_changed(weighting.merge_change(first, second), PLACES),
         )
 
-    def report(kind, scores, seen=SEEN, change=NOTHING):
-        return run(scores, seen, change)[KINDS.index(kind)]
-
-    return report
+    return lambda kind, *given: run(*given)[KINDS.index(kind)]
 
 
 @pytest.fixture(scope="module", params=HARD)
-def hard(request):
-    return WEIGHTINGS[request.param](WIDTH)  # pyright: ignore[reportCallIssue]
+def weighting(request):
+    return WEIGHTINGS[request.param](CELL)  # pyright: ignore[reportCallIssue]
 
 
 @pytest.fixture(scope="module")
-def reports(hard):
-    return reports_of(hard)
+def reports(weighting):
+    return reports_of(weighting)
 
 
 @pytest.fixture(scope="module")
-def rounded(hard):
+def rounded(weighting):
     """The reports where a score may be rounded by 1/8 of its size."""
-    return reports_of(hard.for_scores(2**50))
-
-
-def scores(*rows):
-    return jnp.asarray([rows])
+    return reports_of(weighting.for_scores(2**50))
 
 
 CLEAR = (0.0, 2.0, 1.0, 0.5)
 BESIDE = (0.0, 1.0, 0.5, 0.75)  # The best stands in cell 4, the next in cell 3.
 
 
-def test_a_clear_row_is_not_flagged(reports):
-    for kind in KINDS:
-        report = reports(kind, scores(CLEAR, CLEAR))
-        assert not report.ambiguous
-        assert float(report.gap) == 1.0
-        assert float(report.spread) == 0.0
-        np.testing.assert_array_equal(report.scores, [2.0, 1.0])
+def meeting(best, second):
+    return {"ambiguous": True, "row": 7, "scores": [best, second]}
 
 
-def test_hidden_keys_and_lower_cells_make_no_ambiguity(reports):
+def report_of(reports, kind, row, change=(0, 0, 0, 0), seen=SEEN, first=CLEAR):
+    """The report of two rows, the second of which changes."""
+    changes = np.asarray([[(0, 0, 0, 0), change]], float)
+    return reports(kind, jnp.asarray([[first, row]]), seen, changes)
+
+
+CLEAR_REPORT = {"ambiguous": False, "gap": 1.0, "spread": 0.0, "scores": [2.0, 1.0]}
+TIED = (0.0, 1.125, 1.0, 0.875)  # All three in cell 4.
+TIE = {"ambiguous": False, "spread": 0.25}
+CHANGED = KINDS[1:]
+# Of which kinds a row, its change, and what is reported.
+REPORTED = [
+    (KINDS, CLEAR, (0, 0, 0, 0), CLEAR_REPORT),
+    # Neighbours below the best do not matter.
+    (["base"], (0.0, 2.0, 1.0, 0.75), (0, 0, 0, 0), {"ambiguous": False}),
+    (["base"], TIED, (0, 0, 0, 0), TIE),
+    (["moved"], CLEAR, (0, -0.875, 0, 0.375), TIE),
+    # A new score arrives beside the best.
+    (CHANGED, CLEAR, (1.75, 0, 0, 0), meeting(2.0, 1.75)),
+    (CHANGED, CLEAR, (2.25, 0, 0, 0), meeting(2.25, 2.0)),
+    (CHANGED, CLEAR, (1.5, 0, 0, 0), {"ambiguous": False}),
+    # The lone best leaves, and the next two are neighbours.
+    (CHANGED, (0.0, 2.0, 1.0, 0.75), (0, -2.0, 0, 0), meeting(1.0, 0.75)),
+    (CHANGED, (0.0, 2.0, 1.0, 0.5), (0, -2.0, 0, 0), {"ambiguous": False}),
+    # It leaves to the neighbourhood of the next.
+    (CHANGED, (0.0, 2.0, 1.0, 0.5), (0, -0.75, 0, 0), meeting(1.25, 1.0)),
+    # The neighbour leaves, and the ambiguity with it; another replaced column leaves it.
+    (["moved"], BESIDE, (0, 0, 0, -0.75), {"ambiguous": False}),
+    # One of two best leaves: the other one holds the cell.
+    (CHANGED, (2.0, 2.0, 1.0, 0.5), (-2.0, 0, 0, 0), {"ambiguous": False}),
+    # All four are needed: best and second leave no trace, the third level counts.
+    (CHANGED, (1.0, 2.0, 0.75, 0.5), (0, -5.0, 0, 0), meeting(1.0, 0.75)),
+]
+
+
+@pytest.mark.parametrize(("kinds", "row", "change", "said"), REPORTED)
+def test_a_row_is_flagged_where_its_best_cells_are_neighbours(
+    reports, kinds, row, change, said
+):
+    for kind in kinds:
+        report = report_of(reports, kind, row, change)
+        for name, value in said.items():
+            np.testing.assert_array_equal(getattr(report, name), value, kind)
+
+
+def test_keys_that_are_not_seen_make_no_ambiguity(reports):
     hidden = SEEN.copy()
     hidden[1, 3] = False
-    assert not reports("base", scores(CLEAR, BESIDE), hidden).ambiguous
-    # Neighbours below the best do not matter.
-    assert not reports("base", scores(CLEAR, (0.0, 2.0, 1.0, 0.75))).ambiguous
-
-
-def test_a_row_that_sees_nothing_compares_nothing(reports):
+    assert not report_of(reports, "base", BESIDE, seen=hidden).ambiguous
     for kind in KINDS:
-        report = reports(kind, scores(BESIDE, BESIDE), np.zeros_like(SEEN))
+        nothing = np.zeros_like(SEEN)
+        report = report_of(reports, kind, BESIDE, seen=nothing, first=BESIDE)
         assert not report.ambiguous
-        assert float(report.gap) == np.inf
-        assert float(report.spread) == 0.0
-
-
-def test_the_spread_is_the_width_of_a_tie(reports):
-    tied = (0.0, 1.125, 1.0, 0.875)  # All three in cell 4.
-    report = reports("base", scores(CLEAR, tied))
-    assert float(report.spread) == 0.25
-    assert not report.ambiguous
-    moved = scores(CLEAR, tied) - scores(CLEAR, CLEAR)
-    report = reports("moved", scores(CLEAR, CLEAR), SEEN, moved)
-    assert float(report.spread) == 0.25
-    assert not report.ambiguous
-
-
-@pytest.mark.parametrize(
-    ("row", "column", "change", "ambiguous", "pair"),
-    [
-        # A new score arrives beside the best.
-        (CLEAR, 0, 1.75, True, (2.0, 1.75)),
-        (CLEAR, 0, 2.25, True, (2.25, 2.0)),
-        (CLEAR, 0, 1.5, False, None),
-        # The lone best leaves, and the next two are neighbours.
-        ((0.0, 2.0, 1.0, 0.75), 1, -2.0, True, (1.0, 0.75)),
-        ((0.0, 2.0, 1.0, 0.5), 1, -2.0, False, None),
-        # It leaves to the neighbourhood of the next.
-        ((0.0, 2.0, 1.0, 0.5), 1, -0.75, True, (1.25, 1.0)),
-        # The neighbour leaves: the ambiguity goes with it.
-        (BESIDE, 3, -0.75, False, None),
-        # One of two best leaves: the other one holds the cell.
-        ((2.0, 2.0, 1.0, 0.5), 0, -2.0, False, None),
-        # All four are needed: best and second leave no trace, the third level counts.
-        ((1.0, 2.0, 0.75, 0.5), 1, -5.0, True, (1.0, 0.75)),
-    ],
-)
-def test_a_replaced_or_moved_row_is_flagged(
-    reports, row, column, change, ambiguous, pair
-):
-    moves = np.zeros((1, 2, 4))
-    moves[0, 1, column] = change
-    for kind in ("replaced", "moved"):
-        if kind == "replaced" and row == BESIDE:
-            continue  # Where another column is the replaced one, the row stays flagged.
-        report = reports(kind, scores(CLEAR, row), SEEN, moves)
-        assert bool(report.ambiguous) == ambiguous, kind
-        if pair is not None:
-            assert report.row == 7
-            np.testing.assert_array_equal(report.scores, pair)
+        assert (float(report.gap), float(report.spread)) == (np.inf, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -165,31 +155,29 @@ def test_scores_rounded_by_a_cell_are_ambiguous_where_they_meet(
     rounded, reports, row, ambiguous
 ):
     for kind in KINDS:
-        report = rounded(kind, scores((8.0, 4.0, 4.0, 4.0), row))
+        report = report_of(rounded, kind, row, first=(8.0, 4.0, 4.0, 4.0))
         assert bool(report.ambiguous) == ambiguous, kind
         if ambiguous:
             assert int(report.row) == 7
             assert float(report.scores[0]) == row[0]
         # It is the rounding that makes it so.
-        assert not reports(kind, scores(CLEAR, row)).ambiguous, kind
+        assert not report_of(reports, kind, row).ambiguous, kind
 
 
 def test_what_makes_scores_meet_may_be_the_replacement(rounded):
-    moves = np.zeros((1, 2, 4))
-    moves[0, 1, 3] = 6.0
-    for kind in ("replaced", "moved"):
-        report = rounded(kind, scores(CLEAR, (8.0, 4.0, 4.0, 2.0)), SEEN, moves)
+    for kind in CHANGED:
+        report = report_of(rounded, kind, (8.0, 4.0, 4.0, 2.0), (0, 0, 0, 6.0))
         assert report.ambiguous
         assert float(report.scores[0]) == 8.0
 
 
-H, MANY, KEYS, SET, V = 2, 200, 12, 4, 3
+H, MANY, FEW, SET, V = 2, 200, 12, 4, 3
 
 
 @jax.jit
 def both_ways(weighting: Any, scores, values, seen, moving, step, carried) -> Any:
     """Changes and what is read of them: all keys seen again, and some by the summary."""
-    tile = Tile(scores, values, jnp.arange(KEYS, dtype=jnp.int32), seen)
+    tile = Tile(scores, values, jnp.arange(FEW, dtype=jnp.int32), seen)
 
     def moved(k):
         return moved_keys(weighting, part(tile, k), step[..., k], carried[:, k])
@@ -201,16 +189,16 @@ def both_ways(weighting: Any, scores, values, seen, moving, step, carried) -> An
     return (whole, read(whole)), (change, read(change)), decided
 
 
-def draw(name, levels, seed) -> Any:
+def draw_set(name, levels, seed) -> Any:
     """Of scores 0 .. levels - 1, whatever is seen again and by the summary alone."""
     rng = np.random.default_rng(seed)
-    scores = rng.integers(0, levels, (H, MANY, KEYS)).astype(float)
-    values = rng.normal(size=(H, KEYS, V))
-    seen = rng.random((MANY, KEYS)) < 0.8
-    moving = np.sort(rng.permutation(KEYS)[:SET])
-    step = np.zeros((H, MANY, KEYS))
+    scores = rng.integers(0, levels, (H, MANY, FEW)).astype(float)
+    values = rng.normal(size=(H, FEW, V))
+    seen = rng.random((MANY, FEW)) < 0.8
+    moving = np.sort(rng.permutation(FEW)[:SET])
+    step = np.zeros((H, MANY, FEW))
     step[..., moving] = rng.integers(-levels, levels + 1, (H, MANY, SET))
-    carried = np.zeros((H, KEYS, V))
+    carried = np.zeros((H, FEW, V))
     carried[:, moving] = rng.normal(size=(H, SET, V))
     arrays = scores, values, seen, moving, step, carried
     return jax.tree.map(np.asarray, both_ways(WEIGHTINGS[name](), *arrays))
@@ -220,7 +208,7 @@ def draw(name, levels, seed) -> Any:
 @pytest.mark.parametrize("name", HARD)
 def test_what_the_summary_decides_is_what_seeing_all_keys_gives(name, levels):
     for seed in range(3):
-        (whole, expected), (change, found), decided = draw(name, levels, seed)
+        (whole, expected), (change, found), decided = draw_set(name, levels, seed)
         assert 0.3 < decided.mean()
         np.testing.assert_allclose(found[decided], expected[decided], 1e-12, 1e-13)
         # The two best cells too, and how many keys are in the best: the tie report.
@@ -236,7 +224,7 @@ def test_what_the_summary_decides_is_what_seeing_all_keys_gives(name, levels):
 @pytest.mark.parametrize("name", HARD)
 def test_what_it_does_not_decide_would_often_be_wrong(name):
     """The claim is not idle: without it rows whose best keys all left go wrong."""
-    (_, expected), (_, found), decided = draw(name, 40, 0)
+    (_, expected), (_, found), decided = draw_set(name, 40, 0)
     wrong = np.abs(found - expected).max(axis=-1) > 1e-9
     assert not wrong[decided].any()
     assert wrong.any()
@@ -258,3 +246,110 @@ def test_a_score_computed_anew_beside_a_cell_is_left_to_a_second_look(name):
 
     assert not decided(5.50001)
     assert decided(5.4)
+
+
+# A score on the edge of its cell, recomputed with other last bits, changes no winner. Key A
+# scores a last bit more than 1.125, the edge of the cells 4 and 5, in the base pass; its
+# recomputed score is a last bit less and lands in cell 4. Key B scores 1.25 and stands in
+# the middle of cell 5, all others are 0. So A is a best key of every row: alone in row 0,
+# tied with B elsewhere.
+A = 3
+B = (None, 1, 5, 7)  # in each row
+
+
+def edge_rows(score, beside=None):
+    scores = np.zeros((HEADS, ROWS, KEYS))
+    for row, key in enumerate(B):
+        if key is not None:
+            scores[:, row, key] = 1.25 if beside is None else beside
+    scores[:, :, A] = score
+    return draw(1, scores)
+
+
+BASE = edge_rows(np.nextafter(1.125, 2.0))
+RECOMPUTED = edge_rows(np.nextafter(1.125, 0.0))
+
+
+def moved_alone(key, by):
+    """The score changes [h, r, k] of one key."""
+    return np.broadcast_to(by * (np.arange(KEYS) == key), BASE.scores.shape)
+
+
+def change_of_a(weighting, rows, score, value):
+    """The change [r, h, v] when A is replaced, by definition."""
+    at_a = (np.arange(KEYS) == A)[:, None]
+    after = Rows(rows.scores + score, rows.values + at_a * value, rows.visible)
+    before, after = (
+        attended(weighting.name, some, resolution=CELL) for some in (rows, after)
+    )
+    return (after - before).swapaxes(0, 1)
+
+
+def test_the_cells_are_those_that_are_meant():
+    for rows, cell in ((BASE, 5), (RECOMPUTED, 4)):
+        assert (np.round(rows.scores[..., A] / CELL) == cell).all()
+
+
+@pytest.mark.parametrize("by", [0.0, -1.125, 0.5, 0.125])
+def test_a_column_on_the_edge_is_the_member_that_it_was(weighting, by):
+    score = moved_alone(A, by)
+    value = np.random.default_rng(2).normal(size=(HEADS, KEYS, WIDTH))
+    found = laws.replace(
+        weighting, RECOMPUTED, Replacement(score, value), laws.lift(weighting, BASE)
+    )
+    expected = change_of_a(weighting, BASE, score, value)
+    np.testing.assert_allclose(found[..., A], expected, atol=1e-14)
+
+
+@jax.jit
+def replaced_report(weighting, by):
+    """The report of the rows in which A is tied, when A's score changes."""
+    one = laws.tile_of(RECOMPUTED, slice(A, A + 1))
+    column = Column(
+        one.index,
+        jnp.asarray(one.scores[:, 1:]),
+        jnp.full((HEADS, ROWS - 1, 1), by),
+        jnp.asarray(one.values).swapaxes(1, 2),
+        jnp.zeros((HEADS, WIDTH, 1)),
+        jnp.asarray(one.visible[1:]),
+    )
+    tile = laws.tile_of(BASE)
+    tile = Tile(tile.scores[:, 1:], tile.values, tile.index, tile.visible[1:])
+    summary = weighting.lift(jax.tree.map(jnp.asarray, tile))
+    return weighting.ties_replaced(summary, column, jnp.arange(1, ROWS))
+
+
+@pytest.mark.parametrize(
+    ("by", "gap", "ambiguous"),
+    [(0.0, 1.125, False), (-1.125, 1.25, False), (-0.125, 0.25, True)],
+)
+def test_its_report_is_that_of_the_member_that_it_was(weighting, by, gap, ambiguous):
+    report = replaced_report(weighting, by)
+    assert bool(report.ambiguous) == ambiguous
+    # The least score of a cell is not known again once a key of it has left.
+    assert gap - CELL / 2 - 1e-15 <= float(report.gap) <= gap
+
+
+def test_a_score_beside_the_best_is_no_member_of_an_ambiguous_row(weighting):
+    """There cell 4 is another level, and what leaves it changes nothing."""
+    rows = edge_rows(1.0, beside=1.25)
+    summary = laws.lift(weighting, rows)
+    leaves = Replacement(moved_alone(A, -1.0), np.zeros((HEADS, KEYS, WIDTH)))
+    found = laws.replace(weighting, rows, leaves, summary)
+    expected = change_of_a(weighting, rows, leaves.score, leaves.value)
+    np.testing.assert_allclose(found[..., A], expected, atol=1e-14)
+    assert (found[1:, ..., A] == 0).all()
+
+
+def test_a_member_on_the_edge_leaves_when_all_keys_may_move(weighting):
+    operations, score = laws.compiled(weighting), moved_alone(A, -1.125)
+    change = operations["lift_change"](
+        laws.lift(weighting, BASE),
+        laws.tile_of(RECOMPUTED),
+        score,
+        np.zeros((HEADS, ROWS, KEYS, WIDTH)),
+    )
+    found = np.asarray(operations["read_change"](change)).swapaxes(0, 1)
+    expected = change_of_a(weighting, BASE, score, 0.0)
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(found, expected, atol=1e-14)
