@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jax_models.model.transformer import encode_positions
-from tests.jax_models.programs.rasp.naive import SEES
+from tests.jax_models.programs.rasp.test_evaluate import SEES
 
 
 @dataclasses.dataclass
@@ -72,45 +72,31 @@ def run(model, strings, *, exact=False, dtype=np.float64):
 
 def attend(attention, y, number, exact, found):
     """What the heads add to the rows [c, n, d]."""
-    out, length = 0, y.shape[1]
-    resolution = attention.weighting.tie_resolution
     assert attention.score == "dot_product"
-    for head in range(attention.num_heads):
+    steps, length = range(y.shape[1]), y.shape[1]
 
-        def project(name, head=head):
-            weight = number(getattr(attention, name)[head])
-            bias = getattr(attention, f"{name}_bias")
-            row = y @ weight.T
-            return row if bias is None else row + number(bias[head])
+    def project(name):
+        rows = np.einsum("hed,cnd->hcne", number(getattr(attention, name)), y)
+        bias = getattr(attention, f"{name}_bias")
+        return rows if bias is None else rows + number(bias)[:, None, None]
 
-        queries, keys, values = project("query"), project("key"), project("value")
-        biases = attention.query_bias
-        uniform = not np.any(attention.query[head]) and (
-            biases is None or not np.any(biases[head])
-        )
-        heads = 0 * values
-        for i in range(length):
-            seen = np.flatnonzero([SEES[attention.mask](i, j) for j in range(length)])
-            if not seen.size:
-                continue
-            scores = (queries[:, i : i + 1] * keys[:, seen]).sum(axis=2)
-            cells = scores if exact else np.round(scores / resolution)
-            best = cells.max(axis=1, keepdims=True)
-            members = cells == best
-            tied = members.sum(axis=1)
-            if not uniform:
-                found.most_tied = max(found.most_tied, int(tied.max()))
-                others = scores[~members]
-                if others.size:
-                    top = np.broadcast_to(
-                        scores.max(axis=1, keepdims=True), cells.shape
-                    )
-                    gap = (top[~members] - others).min()
-                    found.least_gap = min(found.least_gap, gap)
-            total = (values[:, seen] * members[:, :, None]).sum(axis=1)
-            shares = [Fraction(1, int(one)) for one in tied] if exact else 1 / tied
-            heads[:, i] = total * number(shares)[:, None]
-        width = values.shape[2]
-        columns = attention.output[:, head * width : (head + 1) * width]
-        out = out + heads @ number(columns).T
-    return out
+    queries, keys, values = project("query"), project("key"), project("value")
+    seen = np.array([[SEES[attention.mask](i, j) for j in steps] for i in steps])
+    scores = np.einsum("hcie,hcje->hcij", queries, keys)
+    cells = scores if exact else np.round(scores / attention.weighting.tie_resolution)
+    cells = np.where(seen, cells, -np.inf)
+    members = seen & (cells == cells.max(axis=-1, keepdims=True))
+    tied = members.sum(axis=-1)
+    decides = attention.query.any(axis=(1, 2))  # the others are uniform
+    if attention.query_bias is not None:
+        decides = decides | attention.query_bias.any(axis=1)
+    if decides.any():
+        found.most_tied = max(found.most_tied, int(tied[decides].max()))
+        top = np.where(seen, scores, -np.inf).max(axis=-1, keepdims=True)
+        gaps = np.where(seen & ~members, top - scores, np.inf)[decides]
+        found.least_gap = min(found.least_gap, gaps.min())
+    total = np.einsum("hcij,hcjv->hciv", number(members), values)
+    shares = [Fraction(1, max(int(one), 1)) for one in tied.ravel()]
+    heads = total * number(np.reshape(shares, (*tied.shape, 1)))
+    side_by_side = heads.transpose(1, 2, 0, 3).reshape(len(y), length, -1)
+    return side_by_side @ number(attention.output).T
