@@ -15,10 +15,13 @@ from jax_models import languages
 from jax_models.constructions import (
     PRESET_LANGUAGES,
     PRESETS,
+    average_parity_transformer,
     build_preset,
     first_transformer,
+    hard_parity_transformer,
     preset_parameters,
 )
+from jax_models.model.reweight import with_weighting
 from tests.bounds.influence.expect import refused
 from tests.written import written
 
@@ -65,14 +68,17 @@ def mistake(name, config, tensors, max_length):
     return None
 
 
-@pytest.mark.parametrize("name", PRESETS)
+every_preset = pytest.mark.parametrize("name", PRESETS)
+
+
+@every_preset
 def test_accepts_exactly_the_language(name):
     config, tensors = written(build_preset(name))
     assert {tensor.dtype.name for tensor in tensors.values()} == {"float32"}
     assert mistake(name, config, tensors, MAX_LENGTH) is None
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@every_preset
 def test_the_engine_computes_the_same_logits(name):
     model = build_preset(name, dtype="float64")
     config, tensors = written(model)
@@ -89,7 +95,7 @@ def test_the_engine_computes_the_same_logits(name):
     assert accepted.tolist() == [LANGUAGES[name](string) for string, _ in pairs]
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@every_preset
 def test_the_oracle_sees_a_tensor_of_the_wrong_sign(name):
     config, tensors = written(build_preset(name, dtype="float64"))
     last = len(config["layers"]) - 1
@@ -98,7 +104,7 @@ def test_the_oracle_sees_a_tensor_of_the_wrong_sign(name):
         assert mistake(name, config, changed, 6) is not None, key
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@every_preset
 def test_presets_have_two_bits_their_language_and_one_compiled_trace(name):
     model, again = build_preset(name), build_preset(name)
     assert model.vocabulary is not None
@@ -180,3 +186,50 @@ def test_a_temperature_of_one_over_log_n_keeps_the_first_bit_visible():
         tokens = np.append(np.zeros(length - 1, int), 2)
         logit = reference.logits(config, tensors, tokens)[-1, 0]
         assert logit == pytest.approx(-length / (2 * (2 * length - 1)), rel=1e-13)
+
+
+@jax.jit
+def last_logits(model, strings):
+    """The logit of each string at its last position."""
+    run = jax.vmap(lambda string: jm.forward(model, string)[0][-1])
+    return model.readout(run(strings))[:, 0]
+
+
+def is_even(strings):
+    return strings.sum(axis=1) % 2 == 0
+
+
+SIZES = [(1, 8), (2, 4), (4, 1), (3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("weighting", "dtype"),
+    [("leftmost_hard", "float32"), ("rightmost_hard", "float64")],
+)
+@pytest.mark.parametrize(("num_layers", "num_heads"), SIZES)
+def test_computes_parity_of_random_strings(num_layers, num_heads, weighting, dtype):
+    length = (num_heads + 1) ** num_layers
+    strings = np.random.default_rng(0).integers(0, 2, (50, length), np.int32)
+    size = {"num_layers": num_layers, "num_heads": num_heads}
+    model = with_weighting(hard_parity_transformer(**size, dtype=dtype), weighting)
+    assert (np.asarray(last_logits(model, strings)) == is_even(strings)).all()
+    for flipped in range(0, length, 7):
+        changed = strings.copy()
+        changed[:, flipped] ^= 1
+        assert (np.asarray(last_logits(model, changed)) != is_even(strings)).all()
+
+
+def test_every_winner_is_decided_beyond_rounding():
+    model = hard_parity_transformer(num_layers=2, num_heads=4, dtype="float64")
+    string = np.random.default_rng(1).integers(0, 2, 25, np.int32)
+    _, reports = jax.jit(jm.forward)(model, string)
+    assert all(report is not None and float(report.gap) == 1 for report in reports)
+
+
+@pytest.mark.parametrize(("length", "dtype"), [(12, "float64"), (100, "float32")])
+def test_one_average_hard_head_computes_parity(length, dtype):
+    strings = np.random.default_rng(2).integers(0, 2, (300, length), np.int32)
+    model = average_parity_transformer(max_length=max(length, 64), dtype=dtype)
+    expected = np.where(is_even(strings), 1, -1) / (2 * length)
+    found = np.asarray(last_logits(model, strings))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0.1 / length)
