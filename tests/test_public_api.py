@@ -1,9 +1,11 @@
-"""Every promised name is documented: what it is, what it takes, what it gives."""
+"""Public names: each is documented, and imported when it is first used."""
 
 import importlib
 import inspect
 import pkgutil
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -13,12 +15,10 @@ import jax_models
 
 def public_packages():
     """Returns both packages and their subpackages that promise names."""
-    found = []
+    found = [bounds, jax_models]
     for package in (bounds, jax_models):
-        found.append(package)
-        for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            if info.ispkg:
-                found.append(importlib.import_module(info.name))
+        parts = pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+        found += [importlib.import_module(info.name) for info in parts if info.ispkg]
     return [package for package in found if hasattr(package, "__all__")]
 
 
@@ -28,30 +28,22 @@ PROMISES = [
 IDS = [f"{package.__name__}.{name}" for package, name in PROMISES]
 
 
-def parameters(function):
-    """Returns the names that a caller passes."""
-    return [
-        name
-        for name in inspect.signature(function).parameters
-        if name not in ("self", "cls")
-    ]
-
-
 def flaws(function, in_closed_form=False):
     """Returns what the docstring of a function lacks."""
     text = inspect.getdoc(function) or ""
     if not text:
         return ["a docstring"]
     found = []
-    documented = section(text, "Args")
-    for name in parameters(function):
+    documented, signature = section(text, "Args"), inspect.signature(function)
+    passed = signature.parameters.keys() - {"self", "cls"}
+    for name in passed:
         if not re.search(rf"^\s*\*{{0,2}}{name}\b", documented, re.MULTILINE):
             found.append(f"the argument {name}")
-    annotation = inspect.signature(function).return_annotation
+    annotation = signature.return_annotation
     gives = annotation not in (None, "None", inspect.Signature.empty)
     # A summary that says what is returned needs no second sentence to say it again.
     says = section(text, "Returns") or text.startswith("Returns ")
-    if gives and not says and parameters(function):
+    if gives and not says and passed:
         found.append("Returns")
     if in_closed_form and not section(text, "Source"):
         found.append("Source")
@@ -98,49 +90,58 @@ def test_the_public_methods_of_a_promised_class_are_documented(promised):
             assert inspect.getdoc(method), name
 
 
-def _lacks_an_argument(length: int) -> int:
-    """Returns the length.
+def planted(*sections):
+    """A function of a length with this docstring."""
 
-    Returns:
-        The length.
-    """
-    return length
+    def measure(length: int) -> int:
+        return length
 
-
-def _lacks_returns(length: int) -> int:
-    """Measure the length.
-
-    Args:
-        length: The length.
-    """
-    return length
+    measure.__doc__ = "\n\n".join(sections)
+    return measure
 
 
-def _is_complete(length: int) -> int:
-    """Returns the length.
-
-    Args:
-        length: The length.
-
-    Returns:
-        The length.
-
-    Source:
-        Hahn 2020, Lemma 5.
-    """
-    return length
+ARGS, RETURNS = "Args:\n    length: The length.", "Returns:\n    The length."
+SOURCE = "Source:\n    Hahn 2020, Lemma 5."
 
 
 def test_the_check_notices_what_is_missing():
-    assert flaws(_lacks_an_argument) == ["the argument length"]
-    assert flaws(_lacks_returns) == ["Returns"]
+    says, commands = "Returns the length.", "Measure the length."
+    assert flaws(planted(says, RETURNS)) == ["the argument length"]
+    assert flaws(planted(commands, ARGS)) == ["Returns"]
     assert flaws(lambda: None) == ["a docstring"]
-    assert flaws(_is_complete, in_closed_form=True) == []
-    _is_complete.__doc__ = (inspect.getdoc(_is_complete) or "").split("\nSource:")[0]
-    assert flaws(_is_complete, in_closed_form=True) == ["Source"]
+    assert flaws(planted(says, ARGS, RETURNS, SOURCE), in_closed_form=True) == []
+    assert flaws(planted(says, ARGS, RETURNS), in_closed_form=True) == ["Source"]
 
 
 def test_the_names_of_bounds_are_functions_types_and_the_recipes():
     assert dir(bounds) == sorted(bounds.__all__)
     named = {name: getattr(bounds, name) for name in dir(bounds)}
     assert [name for name, value in named.items() if not callable(value)] == ["recipes"]
+
+
+PACKAGES = pytest.mark.parametrize("package", [bounds, jax_models])
+
+
+@PACKAGES
+def test_names_are_those_that_the_public_module_imports(package):
+    public = importlib.import_module(f"{package.__name__}.public")
+    assert set(package.__all__) == set(public.__all__) == set(dir(package))
+    for name in public.__all__:
+        assert getattr(package, name) is getattr(public, name)
+
+
+@PACKAGES
+def test_other_names_are_modules_or_missing(package):
+    for name in ("missing", "__wrapped__"):
+        with pytest.raises(AttributeError, match=f"{package.__name__}.*{name}"):
+            getattr(package, name)
+    assert package.public is sys.modules[f"{package.__name__}.public"]
+
+
+def test_one_name_does_not_load_what_others_need():
+    asked = "import sys, bounds; bounds.compute_influence; print(*sys.modules)"
+    run = [sys.executable, "-c", asked]
+    loaded = subprocess.run(run, check=True, capture_output=True, text=True).stdout
+    assert "bounds.influence.compute" in loaded.split()
+    others = "scipy.special optax jax_models.programs bounds.curves bounds.restriction"
+    assert not set(others.split()) & set(loaded.split())

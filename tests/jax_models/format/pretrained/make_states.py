@@ -1,8 +1,9 @@
-"""Small states of torch modules, and what the modules make of tokens in float64.
+"""Small states of torch modules, what these make of tokens in float64, and torch's files.
 
 Run by an interpreter that has torch, from the root of the repository: `python -m
 tests.jax_models.format.pretrained.make_states` writes two files for each row of `CASES`
-beside this one.
+into `states`, and into `torch_files` state dicts in every float type with views of shared
+storages, a pickled module, and a state dict in the format before version 1.6.
 """
 
 import importlib
@@ -16,7 +17,7 @@ from safetensors.numpy import save_file
 from tests.jax_models.format.pretrained import make_fixtures
 
 torch: Any  # of the interpreter that runs this, not of the tests'
-FOLDER = pathlib.Path(__file__).parent / "states"
+FOLDER, FILES = (pathlib.Path(__file__).parent / x for x in ("states", "torch_files"))
 V, D, HEADS, INNER, LONGEST = make_fixtures.V, 16, 4, 24, 20
 Made = tuple[Any, Callable[[Any], tuple[Any, Any]]]  # rows and logits of tokens
 
@@ -124,10 +125,42 @@ def make(name: str) -> None:
     save_file(expected, FOLDER / f"{name}.expected.safetensors")
 
 
+def file_state() -> dict[str, Any]:
+    """A module's state, and tensors that are views, parameters, empty or single."""
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2))
+    state = module.state_dict()
+    weight = state["0.weight"]
+    state |= {"tied": weight, "transposed": weight.T, "part": torch.arange(10.0)[3:7]}
+    state |= {"scalar": torch.tensor(2.5), "empty": torch.zeros((0, 3))}
+    state |= {"parameter": torch.nn.Parameter(torch.ones(2))}
+    for kind in ("float64", "float16", "bfloat16", "int64", "uint8", "bool"):
+        state[kind] = torch.tensor([0, 1, 3]).to(getattr(torch, kind))
+    return state
+
+
+def make_files() -> None:
+    """Writes a state in the formats of torch, and its tensors as safetensors."""
+    torch.manual_seed(0)
+    state = file_state()
+    torch.save(state, FILES / "state.bin")
+    torch.save(dict(state), FILES / "plain.bin")
+    torch.save(state, FILES / "protocol_4.bin", pickle_protocol=4)
+    torch.save({"state_dict": state, "epoch": 3}, FILES / "nested.bin")
+    torch.save(torch.nn.Linear(3, 2), FILES / "module.bin")
+    torch.save(state, FILES / "older.bin", _use_new_zipfile_serialization=False)
+    held = {name: x.detach().contiguous() for name, x in state.items()}
+    held["bfloat16"] = held["bfloat16"].float()
+    save_file(
+        {k: x.numpy().copy() for k, x in held.items()}, FILES / "state.safetensors"
+    )
+
+
 if __name__ == "__main__":
     torch = make_fixtures.torch = importlib.import_module("torch")
-    torch.set_default_dtype(torch.float64)
     FOLDER.mkdir(exist_ok=True)
+    FILES.mkdir(exist_ok=True)
+    make_files()
+    torch.set_default_dtype(torch.float64)
     for case in CASES:
         make(case)
         print(case, flush=True)
