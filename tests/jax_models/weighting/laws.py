@@ -50,10 +50,8 @@ def moved_keys(weighting, tile, score_change, value_change):
 @functools.cache
 def compiled(weighting):
     """The operations of a weighting, each compiled once for all laws."""
-    methods = ("lift", "merge", "read", "replace", "weights", "attend", "merge_change")
-    operations = {
-        name: jax.jit(getattr(weighting, name)) for name in (*methods, "read_change")
-    }
+    methods = "lift merge read replace weights attend merge_change read_change".split()
+    operations = {name: jax.jit(getattr(weighting, name)) for name in methods}
     operations["lift_change"] = jax.jit(
         lambda summary, *given: weighting.lift_change(
             summary, moved_keys(weighting, *given)
@@ -119,16 +117,19 @@ def associations(parts, merge):
 
 def assert_close(found, expected, *, relative=0.0, absolute=1e-13, label=""):
     """Norms over the value axis (2 of [r, h, v, k], else the last) must agree."""
-    found = np.asarray(found)
+    found, expected = np.asarray(found), np.asarray(expected)
     assert np.isfinite(found).all(), label
     axis = 2 if found.ndim == 4 else -1
-    expected = np.asarray(expected)
-    error = np.asarray(found - expected)
     error, size = (
-        np.sqrt((x * x).sum(axis=axis).astype(np.float64)) for x in (error, expected)
+        np.sqrt((x * x).sum(axis=axis).astype(np.float64))
+        for x in (found - expected, expected)
     )
     worst = np.max(error - relative * size)
     assert worst <= absolute, f"{label}: {worst:.3g} beyond {relative:g} relative"
+
+
+def assert_keeps_digits(found, expected, label):
+    assert_close(found, expected, relative=1e-12, absolute=1e-300, label=label)
 
 
 def read_is_the_weighted_mean(weighting):
@@ -261,7 +262,7 @@ def small_replacements_keep_their_digits(weighting):
         small = Replacement(SMALL * drawn.score, SMALL * drawn.value)
         expected = replaced_change(weighting.name, rows, small, MANY_DIGITS)
         found = replace(weighting, rows, small)
-        assert_close(found, expected, relative=1e-12, absolute=1e-300, label=case)
+        assert_keeps_digits(found, expected, case)
         subtracted = replaced_change(weighting.name, rows, small)
         scale = np.abs(expected.astype(float)).max()
         lost = max(lost, np.abs(subtracted - expected.astype(float)).max() / scale)
@@ -275,13 +276,8 @@ def large_replacements_keep_their_digits(weighting):
             if kind == "integer" or "800" in kind + case:
                 continue
             expected = replaced_change(weighting.name, rows, replacement, MANY_DIGITS)
-            assert_close(
-                replace(weighting, rows, replacement),
-                expected,
-                relative=1e-12,
-                absolute=1e-300,
-                label=f"{case}, {kind}",
-            )
+            found = replace(weighting, rows, replacement)
+            assert_keeps_digits(found, expected, f"{case}, {kind}")
 
 
 def moves_keep_their_digits(weighting):
@@ -303,13 +299,7 @@ def moves_keep_their_digits(weighting):
             expected = moved_change(weighting.name, rows, moved, MANY_DIGITS)
             for tiles in (None, TILES):
                 found = perturb(weighting, rows, moved, tiles)
-                assert_close(
-                    found,
-                    expected,
-                    relative=1e-12,
-                    absolute=1e-300,
-                    label=f"{case}, {kind}",
-                )
+                assert_keeps_digits(found, expected, f"{case}, {kind}")
 
 
 LAWS = {

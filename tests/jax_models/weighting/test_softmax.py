@@ -7,72 +7,46 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_models.weighting import Column, Softmax, Tile
-from tests.jax_models.weighting.laws import MANY_DIGITS, moved_keys, part
-from tests.jax_models.weighting.rows import Replacement, Rows, moved_change
+from jax_models.weighting import Softmax, Tile
+from tests.jax_models.weighting import laws
+from tests.jax_models.weighting.laws import moved_keys, part
+from tests.jax_models.weighting.rows import KEYS, Replacement, Rows, moved_change
 
 # Two rows, of different top columns, where most columns have the top one's value.
-LOG2 = np.log(2.0)
-SCORES = LOG2 * np.asarray([[[0.0, -6, -60, -90, -12], [-6.0, 0, -70, -90, -12]]])
-VALUES = np.asarray([[[1.0, 0.3], [1.0, 0.3], [0.0, 0.3], [0.0, 0.1], [1.0, 0.3]]])
+LOG2, SEEN = np.log(2.0), np.ones((2, KEYS), bool)
+POWERS = [[0, -6, -60, -90, -12, -80, -80, -80], [-6, 0, -70, -90, -12, -80, -80, -80]]
+VALUES = [[1, 0.3], [1, 0.3], [0, 0.3], [0, 0.1], [1, 0.3], *[[1, 0.3]] * 3]
+ROWS = Rows(LOG2 * np.asarray([POWERS]), np.asarray([VALUES]), SEEN)
 # The fourth column gains weight and takes the common value.
-GAIN = 48 * LOG2
-MOVED = np.asarray([1.0, 0.3]) - VALUES[0, 3]
-SEEN = jnp.ones((2, 5), bool)
-INDEX = jnp.arange(5, dtype=jnp.int32)
+ALONE = np.arange(KEYS) == 3
+GAINS = np.broadcast_to(48 * LOG2 * ALONE, (1, 2, KEYS))
+STEPS = ALONE[:, None] * (np.asarray([1.0, 0.3]) - ROWS.values[:, 3])[None]
+MOVES = Replacement(GAINS, np.broadcast_to(STEPS, (1, 2, KEYS, 2)))
+TILES = slice(0, 2), slice(2, KEYS)
 
 
 @functools.cache
 def truth():
-    alone = np.arange(5) == 3
-    moved = Replacement(
-        np.broadcast_to(GAIN * alone, SCORES.shape),
-        np.broadcast_to(alone[:, None] * MOVED, (1, 2, 5, 2)),
-    )
-    rows = Rows(SCORES, VALUES, np.ones((2, 5), bool))
-    return moved_change("softmax", rows, moved, MANY_DIGITS)[0].astype(float)
-
-
-KEYS = slice(0, 2), slice(2, 5)
-
-
-def tile(k):
-    return part(Tile(jnp.asarray(SCORES), jnp.asarray(VALUES), INDEX, SEEN), k)
+    return moved_change("softmax", ROWS, MOVES, laws.MANY_DIGITS)[0].astype(float)
 
 
 @functools.partial(jax.jit, static_argnames="settled")
 def summary_of(settled):
     """The summary of both rows, merged of two tiles."""
-    softmax, tiles = Softmax(), [tile(k) for k in KEYS]
+    softmax, tiles = Softmax(), [laws.tile_of(ROWS, k) for k in TILES]
     summary = softmax.merge(*map(softmax.lift, tiles))
     if settled:
         summary = softmax.settle(summary, lambda lift: sum(map(lift, tiles)))
     return summary
 
 
-@jax.jit
 def replaced(summary):
-    values = jnp.asarray(VALUES[:, 3:4]).swapaxes(1, 2)
-    column = Column(
-        index=INDEX[3:4],
-        score=jnp.asarray(SCORES[..., 3:4]),
-        score_change=jnp.full((1, 2, 1), GAIN),
-        value=values,
-        value_change=jnp.asarray(MOVED)[None, :, None],
-        visible=SEEN[:, 3:4],
-    )
-    return Softmax().replace(summary, column)[:, 0, :, 0]
+    replacement = Replacement(GAINS, STEPS)
+    return laws.replace(Softmax(), ROWS, replacement, summary)[:, 0, :, 3]
 
 
-@jax.jit
 def moved(summary):
-    softmax, parts = Softmax(), []
-    for k in KEYS:
-        here = jnp.where(INDEX[k] == 3, 1.0, 0.0)
-        change = jnp.broadcast_to(GAIN * here, (1, 2, here.size))
-        keys = moved_keys(softmax, tile(k), change, here[None, :, None] * MOVED)
-        parts.append(softmax.lift_change(summary, keys))
-    return softmax.read_change(softmax.merge_change(*parts))[0]
+    return laws.perturb(Softmax(), ROWS, MOVES, TILES, summary)[0]
 
 
 @pytest.mark.parametrize("form", [replaced, moved])
@@ -89,7 +63,7 @@ def test_it_is_lost_where_the_rest_is_not_settled():
 @jax.jit
 def summarise(scores, values, seen):
     """The summary of one tile, that settled by a second pass, and that by one pass."""
-    softmax, tile = Softmax(), Tile(scores, values, INDEX[: scores.shape[-1]], seen)
+    softmax, tile = Softmax(), Tile(scores, values, jnp.arange(scores.shape[-1]), seen)
     summary = softmax.lift(tile)
     settled = softmax.settle(summary, lambda lift: lift(tile))
     return summary, settled, softmax.lift_all(tile)
