@@ -33,6 +33,9 @@ class Run:
         assert self.code == 1, self.err
         assert self.err.startswith("attention-bounds: ")
         assert self.err.count("\n") == 1, self.err
+        assert self.err.endswith("\n")
+        assert len(self.err) < 1100
+        assert "int()" not in self.err  # in Python's words
         assert complaint in self.err
 
 

@@ -67,59 +67,6 @@ def test_the_stored_help_is_what_the_flags_say(capsys, command):
     assert run(capsys, command.name, "--help") == (0, made, "")
 
 
-MISSPELT = "--seeed=1", "Unknown command line flag 'seeed'. Did you mean: seed"
-
-
-@pytest.mark.parametrize(
-    ("command", "flag", "complaint"),
-    [
-        *((command.name, *MISSPELT) for command in COMMANDS.values()),
-        ("curve", "--seed=one", "--seed=one"),
-        ("curve", "--seed=-1", "--seed=-1"),
-        ("curve", "--seed", "seed"),
-        ("curve", "extra", "unexpected argument 'extra'"),
-        ("sample", "--count=3", "Unknown command line flag 'count'"),
-        ("curve", "--d_ff=1,2", "--d_ff=1,2: expected an integer in the range [1, "),
-        ("curve", "--d_ff=-1", "-1 is not an integer in the range [1, 2147483647]"),
-        ("curve", f"--d_ff={10**400}", "0 is not an integer in the range [1, "),
-        ("curve", "--c=x", "--c=x: expected a number"),
-        ("curve", "--c=nan", "--c=nan: nan is not a finite number"),
-        (
-            "curve",
-            "--fresh=maybe",
-            "attention-bounds: --fresh=maybe: expected true or false",
-        ),
-        (
-            "curve",
-            "--lengths=4:x:2",
-            "'x' in '4:x:2' is not a whole number; expected a",
-        ),
-        ("curve", "--lengths=4:8", "'4:8' is no range of three numbers; expected a"),
-        ("curve", "--scale=inf", "--scale=inf: inf is not a finite number"),
-        ("train", "--p=inf", "--p=inf: inf is not a finite number"),
-        ("scan", "--positions=1,x", "--positions=1,x: 'x' is not an integer in the"),
-        ("scan", "--positions=1,", "; expected integers, separated by commas"),
-        ("curve", f"--mask={5000 * '['}", " is not one of none, future, past, "),
-        ("curve", f"--d_ff={5000 * '1'}", "expected an integer in the range [1, "),
-        ("curve", "--out=a\0b", "'--out=a\\x00b' holds a null byte"),
-        ("curve", "--out=", "--out=: it is empty; expected the name of a folder"),
-        ("curve", "--model=", "it is empty; expected the name of a file or a folder"),
-        ("curve", "--compilation_cache=", "it is empty; expected a folder, or off"),
-        ("curve", "--nofresh=3", "--nofresh=3 does not take an argument"),
-        ("curve", "--flagfile=/dev/null", "give them in place of --flagfile"),
-    ],
-)
-def test_a_bad_flag_is_one_line_that_says_what_was_expected(
-    capsys, command, flag, complaint
-):
-    code, out, err = run(capsys, command, flag)
-    assert (code, out) == (1, "")
-    assert_one_line(err)
-    assert complaint in err
-    assert len(err) < 1100
-    assert "int()" not in err  # in Python's words
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -1,11 +1,14 @@
 """Mistakes in the flags of every command: one line that names them, and no results."""
 
+import json
 import shlex
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
+from bounds.cli.main import COMMANDS
 from tests.bounds.cli.outputs import QUICK, SHAPE_FLAGS
 
 SHAPE = " ".join(SHAPE_FLAGS)
@@ -15,18 +18,24 @@ TRAIN = (
     "--d_ff=4 --lengths=3,5 --num_inputs=8"
 )
 # Values that do not fit into a line.
-LONG = {"long": "1" * 5000, "letters": "A" * 5000}
+LONG = {"long": "1" * 5000, "letters": "A" * 5000, "brackets": "[" * 5000, "null": "\0"}
+UNKNOWN = "Unknown command line flag 'seeed'. Did you mean: seed"
 
 
 @pytest.fixture
 def files():
     """Files that the flags name."""
+    assert jax.local_device_count() == 8  # from here on no flag can divide the CPU
     Path("tokens.txt").write_text("0 2 1 1 0 2 1")
     Path("records.fasta").write_text(">one\nACDE\n>two\nAC\n>three\nGHIK\n")
     Path("same.fasta").write_text(">same a\nACZ\n>same b\nAC\n")
     Path("short").write_text("A\nC\n")
     Path("strange").write_text("A\nC\nZ\n\n\n\n")
     Path("empty").write_text("")
+    held = {"command": "entropy", "fixed": {"p": 0.3, "seed": 1}}
+    Path("held.json").write_text(json.dumps(held))
+    wrong = {"command": "curve", "fixed": {"d_ff": "x"}, "sweep": {"seed": [1, 2]}}
+    Path("wrong.json").write_text(json.dumps(wrong))
     np.save("floats.npy", np.zeros((6, 1)))
     np.save("row.npy", np.full(6, 5))
     np.save("below.npy", np.full((6, 2), -2))
@@ -37,10 +46,11 @@ def files():
 def refused(table):
     """Tests of a command, the first line, by a mistake a line: flags, then the complaint.
 
+    Where the first line is the program alone, each other one begins with its command.
     Of a command that reads `file` the content of that stands in place of the flags.
     """
     command, *lines = map(str.strip, table.strip().splitlines())
-    return refuse(command, lines)
+    return refuse(command.removeprefix("attention-bounds"), lines)
 
 
 def refused_late(table):
@@ -72,6 +82,82 @@ def refuse(command, lines, late=False):
     return test
 
 
+test_misspelt_flags = refused(
+    "\n".join(["attention-bounds", *(f"{x} --seeed=1 | {UNKNOWN}" for x in COMMANDS)])
+)
+test_values = refused(rf"""
+    attention-bounds
+    curve --seed=one | --seed=one
+    curve --seed=-1 | --seed=-1
+    curve --seed | seed
+    curve extra | unexpected argument 'extra'
+    sample --count=3 | Unknown command line flag 'count'
+    curve --d_ff=1,2 | --d_ff=1,2: expected an integer in the range [1,
+    curve --d_ff=-1 | -1 is not an integer in the range [1, 2147483647]
+    curve --d_ff={10**400} | 0 is not an integer in the range [1,
+    curve --d_ff={{long}} | expected an integer in the range [1,
+    curve --c=x | --c=x: expected a number
+    curve --c=nan | --c=nan: nan is not a finite number
+    curve --fresh=maybe | attention-bounds: --fresh=maybe: expected true or false
+    curve --nofresh=3 | --nofresh=3 does not take an argument
+    curve --lengths=4:x:2 | 'x' in '4:x:2' is not a whole number; expected a
+    curve --lengths=4:8 | '4:8' is no range of three numbers; expected a
+    curve --scale=inf | --scale=inf: inf is not a finite number
+    train --p=inf | --p=inf: inf is not a finite number
+    scan --positions=1,x | --positions=1,x: 'x' is not an integer in the
+    scan --positions=1, | ; expected integers, separated by commas
+    curve --mask={{brackets}} | is not one of none, future, past,
+    curve '--out=a{{null}}b' | '--out=a\x00b' holds a null byte
+    curve --out= | --out=: it is empty; expected the name of a folder
+    curve --model= | it is empty; expected the name of a file or a folder
+    curve --compilation_cache= | it is empty; expected a folder, or off
+    curve --flagfile=/dev/null | give them in place of --flagfile
+""")
+test_processes_and_devices = refused(f"""
+    influence {SHAPE} --length=12
+    --coordinator=127.0.0.1:1234 | also need --num_processes and --process_id
+    --process_id=0 --num_processes=2 | also need --coordinator
+    --coordinator=here:1 --num_processes=2 --process_id=2 | counts from 0 to 1
+    --coordinator=here --num_processes=2 --process_id=1 | here: expected host:port
+    --num_devices=100000 | num_devices
+    --num_devices=9 | 9 devices asked for, but this process has 8
+    --num_devices=0 | num_devices=0: 0 is not an integer in the range [1, 256]
+""")
+test_batch = refused("""
+    batch
+    --dry_run | no --command given
+    --command | Missing value for flag --command
+    --spec | Missing value for flag --spec
+    --command=depth | --command
+    --command=entropy --spec=a.toml | give --spec or --command, not both
+    --command=entropy --sweep=widths=1,2 | --widths is no flag of entropy
+    --command=entropy --width=1 | Unknown command line flag 'width'
+    --command=entropy --sweep=p=0.1,high | p=high: --p=high:
+    --command=entropy --sweep=p=0.1,-inf | p=-inf: --p=-inf: -inf is not
+    --command=entropy --lengths=4,2 | lengths must increase
+    --command=entropy --p=nan | --p=nan: nan is not a finite number
+    --command=entropy --sweep=p=0.1,nan | p=nan: --p=nan: nan
+    --command=curve --sweep=weighting=softmax,soft | weighting=soft:
+    --command=curve --sweep=temperature=1,warm | temperature=warm:
+    --command=curve --sweep=out=there | --out belongs to the sweep
+    --command=curve --sweep=seed=1,2 --d_ff=x | attention-bounds: --d_ff=x: expected an
+    --command=restrict --sweep=verify=c.json | --verify belongs
+    --command=influence --model=none.safetensors | --model 'none.safetensors'
+    --command=influence --sweep=model=a.safetensors,b | --model 'a.safet
+    --command=influence --preset=first --mask=none | --mask describes
+    --command=influence --tokens=a --text=b | give --tokens or --text
+    --command=scan --recipe=dependency_map --sweep=rows=0,1 | dependency_map sets --rows
+    --spec=none.toml | does not exist
+    --spec=wrong.json | attention-bounds: fixed d_ff=x: --d_ff=x: expected an integer
+    --spec=held.json --p=1 | --p is given twice
+    --spec=held.json --seed=1 | --seed is given twice
+""")
+test_sweeps = refused("""
+    batch --command=entropy --sweep=lengths=2,4,8 --sweep=p=0.2,0.7
+    --seed=1 --sweep=seed=2 | --seed is both fixed and swept
+    --p=0.5 | --p is both fixed and swept
+    --local_workers=2 --scheduler=a:1 | not both
+""")
 test_compile = refused("""
     compile
     --alphabet=ab | --formula is missing
@@ -363,6 +449,8 @@ test_train = refused(f"""
 test_late = refused_late(f"""
     constants {SHAPE} --weighting=average_hard | average_hard is hard
     constants {SHAPE} --lengths=4 --query=4 | query = 4 is out of range
+    influence --coordinator=:1 --num_processes=1 --process_id=0 | :1: expected host:port
+    influence --coordinator=a:65536 --num_processes=1 --process_id=0 | expected host:port
     lipschitz {SHAPE} --lengths=4 --restarts=0 --weighting=average_hard | no Lipschitz
     restrict {SHAPE} --num_layers=2 --length=9 --attempts=1 --language=dyck1 | odd
     restrict {SHAPE} --num_layers=2 --length=10 --attempts=1 --dtype=float32 | float64

@@ -1,6 +1,7 @@
-"""`--platform` takes the platform that it names, or says what there is instead."""
+"""Platforms, devices and processes that flags name are taken, or it says what there is."""
 
 import json
+import socket
 import subprocess
 import sys
 
@@ -10,10 +11,12 @@ import pytest
 from bounds.cli.main import COMMANDS, main
 from bounds.cli.shared.options import fields_of
 from jax_models.errors import InputError
+from jax_models.run import processes
 from jax_models.run.platform import require_platform
 
 # Neither computes with JAX itself: `batch` hands the flag to its cells.
 WITHOUT = {"depth", "batch"}
+SMALL = ["influence", "--length=12", "--d_model=4", "--num_heads=1", "--d_ff=4"]
 
 
 @pytest.fixture(autouse=True)
@@ -92,3 +95,26 @@ def test_a_process_of_its_own_takes_or_misses_a_platform(
     assert done.returncode == 1
     assert done.stderr.startswith("attention-bounds: --platform=")
     assert "only cpu" in done.stderr
+
+
+def test_a_process_that_does_not_find_process_0_says_so(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(processes, "PATIENCE", 0.1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    flags = [f"--coordinator={address}", "--num_processes=2", "--process_id=1"]
+    assert main([*SMALL, f"--out={tmp_path}", *flags]) == 1
+    assert f"process 1 of 2 does not find process 0 at {address}" in (
+        capsys.readouterr().err
+    )
+
+
+def test_devices_of_one_process_share_the_positions(tmp_path, capsys):
+    found = []
+    for name, flags in (("one", []), ("eight", ["--num_devices=8"])):
+        asked = ["--rounding=none", f"--out={tmp_path}/{name}", *flags]
+        assert main([*SMALL, *asked]) == 0
+        found.append(json.loads((tmp_path / name / "influence.json").read_text()))
+    one, eight = found
+    assert (one["position"], one["symbol"]) == (eight["position"], eight["symbol"])
+    assert eight["max"] == pytest.approx(one["max"], rel=1e-12)
