@@ -1,6 +1,7 @@
-"""`--precision`: estimates with their measured error, in files and in the last line."""
+"""Cheap float types: estimates with their measured error, and maxima that are decided."""
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 
 import jax_models as jm
 from bounds import Incremental, compute_influence, scan
-from bounds.influence import parts
+from bounds.influence import METHODS, parts
+from bounds.influence.moved import read_blocks
 from bounds.influence.parts import error_columns, read_error
 from bounds.influence.result import MeasuredError
+from bounds.rounding import ranked
 from bounds.store.results import MemoryResults
 from bounds.store.sweep import Cell, obtain
 from tests.bounds.cli.outputs import read_csv, read_json
@@ -33,6 +36,25 @@ def ask(run, model):
     jm.save(model, "model.safetensors")
     given = "--model=model.safetensors", "--tokens=tokens.txt"
     return lambda command, *flags: run(command, *given, *flags)
+
+
+@pytest.fixture
+def propose(run, model):
+    """Run `influence` on that model and a sampled input, without and with a proposal.
+
+    Returns the exact record, how the other one ended, and its record.
+    """
+    jm.save(model, "model.safetensors")
+
+    def ask(length, dtype):
+        flags = ["--model=model.safetensors", "--method=incremental"]
+        flags.append(f"--length={length}")
+        run("influence", *flags)
+        plain = read_json("influence")
+        ended = run("influence", *flags, f"--propose={dtype}")
+        return plain, ended, read_json("influence")
+
+    return ask
 
 
 def assert_told(record, ended, error, largest):
@@ -89,3 +111,45 @@ def test_an_error_comes_back_from_a_store_as_it_was():
     cell = Cell({"command": "influence"}, "", lambda: error_columns(error))
     store = MemoryResults()
     assert read_error(obtain(store, cell, fresh=False)) == error
+
+
+def widths():
+    """The widths of the enclosures of all substitutions."""
+    return [float(x["upper"]) - float(x["lower"]) for x in read_csv("influence")]
+
+
+def test_what_is_proposed_in_float32_has_the_same_maximum(propose):
+    plain, result, record = propose(9, "float32")
+    assert (result.code, record["flags"]["propose"]) == (0, "float32")
+    assert plain["decided"] is None
+    assert f"({record['decided']} decided in float64 after float32)" in result.out
+    for name in ("max", "position", "symbol", "kind"):
+        assert record[name] == plain[name]
+    assert sum(x > 1e-10 for x in widths()) == len(widths()) - record["decided"]
+
+
+def planted(known, request, name):
+    """Influences off by 0.1 %, in place of those in half precision, which compile."""
+    found = read_blocks(request, METHODS["incremental"].blocks, 0)
+    for block in found:
+        known.add(dataclasses.replace(block, values=1.001 * block.values))
+
+
+def test_what_is_ranked_in_half_precision_says_what_was_decided(propose, monkeypatch):
+    monkeypatch.setattr(ranked, "_estimate", planted)
+    plain, result, record = propose(30, "bfloat16")
+    assert (result.code, record["kind"], record["exact"]) == (0, "estimated", False)
+    for name in ("max", "position", "symbol"):
+        assert record[name] == plain[name]
+    error, decided = record["measured_error"], record["decided"]
+    assert error["max"] == pytest.approx(0.001)
+    assert record["uncertified"] == 58 - decided > 0
+    assert len(record["hypotheses"]) == 2
+    line = result.out.splitlines()[-2]
+    assert f"largest influence of {decided} decided in float64 is " in line
+    assert f"The {58 - decided} others are estimated in bfloat16, " in line
+    assert f"measured on {error['entries']} changes" in line
+    assert widths().count(0) == 58 - decided
+    kinds = Counter(x["kind"] for x in read_csv("influence"))
+    assert kinds == {"exact": decided, "estimated": 58 - decided}
+    assert propose(30, "bfloat16")[1].out.splitlines()[-2] == line

@@ -3,12 +3,10 @@
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-import bounds
 import jax_models as jm
 from benchmarks import reference
 from bounds import read_store
@@ -85,6 +83,11 @@ def test_every_substitution_is_listed_with_its_influence(ask, three_symbols):
     assert (result.code, result.err) == (0, "")
     assert_equals_definition(three_symbols, query=6)
     record = read_json("influence")
+    assert record["model_sha256"] == sha256(three_symbols.read_bytes())
+    assert (record["n"], record["dtype"], record["exact"]) == (7, "float64", True)
+    assert (record["kind"], record["hypotheses"]) == ("exact", [ROUNDING])
+    assert record["rtol_exact"] == 0.01
+    assert record["seconds"] > 0
     said = re.search(r"maximum influence is (\S+) \+- (\S+),", result.out)
     shown, radius = said.groups()
     assert float(shown) == pytest.approx(record["max"], abs=float(radius))
@@ -122,37 +125,6 @@ def test_what_a_screen_leaves_open_is_counted_by_itself(ask, monkeypatch):
     assert found == [("3", ""), ("7", ""), ("7", "1 of 4"), ("7", "4 of 4")]
 
 
-def test_radii_are_those_of_all_whatever_the_blocks(ask, request, monkeypatch):
-    # As many passes at once in each: a batch of another size may round otherwise.
-    monkeypatch.setattr("bounds.influence.methods.exhaustive.batch_size", lambda *_: 2)
-    flags = ["--method=exhaustive", "--rounding=all"]
-    ask(*flags)
-    whole = read_csv("influence")
-    request.getfixturevalue("small_parts")
-    ask(*flags, "--fresh")
-    assert read_csv("influence") == whole
-
-
-@pytest.mark.parametrize("rounding", ["all", "top", "none"])
-def test_the_command_gives_the_radii_that_are_asked_for(
-    rounding, ask, three_symbols, monkeypatch
-):
-    monkeypatch.setattr("bounds.influence.rounding.FEWEST", 4)
-    monkeypatch.setattr("bounds.influence.rounding.BLOCK", 4)
-    monkeypatch.setattr("bounds.influence.methods.exhaustive.batch_size", lambda *_: 4)
-    ask("--method=exhaustive", f"--rounding={rounding}")
-    model = jm.load(three_symbols)
-    asked: dict[str, Any] = {"method": "exhaustive", "rounding": rounding}
-    found: Any = bounds.compute_influence(model, TOKENS, **asked)
-    record = read_json("influence")
-    names = ("max", "max_lower", "max_upper", "kind", "rounding")
-    assert [record[x] for x in names] == [getattr(found, x) for x in names]
-    kinds = [row["kind"] for row in read_csv("influence")]
-    known = {"all": len(kinds), "top": 4, "none": 0}[rounding]
-    assert sum(kind != "estimated" for kind in kinds) == known
-    assert found.enclosed.sum() == known
-
-
 def test_a_maximum_that_nothing_moves_is_exactly_zero(run, model_file):
     """The first of causal rows sees no other position."""
     flags = [f"--model={model_file(mask='future')}", "--length=4", "--query=0"]
@@ -175,18 +147,6 @@ def test_where_pairs_are_many_only_the_largest_of_each_position_is_kept(
     for row in rows:
         at = [one for one in every if one["position"] == row["position"]]
         assert row == max(at, key=lambda one: float(one["lower"]))
-
-
-def test_the_record_identifies_model_and_input(ask, three_symbols):
-    ask()
-    record = read_json("influence")
-    assert record["model_sha256"] == sha256(three_symbols.read_bytes())
-    assert record["tokens_sha256"] == tokens_sha256(TOKENS)
-    assert (record["n"], record["dtype"], record["exact"]) == (7, "float64", True)
-    assert (record["kind"], record["hypotheses"]) == ("exact", [ROUNDING])
-    assert record["rtol_exact"] == 0.01
-    assert record["seconds"] > 0
-    assert record["method"] in ("incremental", "exhaustive")
 
 
 # Flags that give an input over two symbols, and its tokens.
@@ -219,21 +179,6 @@ def test_an_input_is_what_the_flags_give(run, tmp_path, make_model):
     (tmp_path / "text.txt").write_text("aacb\n")
     wrong = run("influence", "--text=text.txt", "--preset=anbn_one_layer")
     wrong.assert_refused("'c' at position 2")
-
-
-def test_one_token_has_nothing_to_substitute(run, model_file):
-    result = run("influence", f"--model={model_file()}", "--length=1")
-    assert (result.code, result.err) == (0, "")
-    record = read_json("influence")
-    assert (record["max_upper"], record["position"], record["n"]) == (0.0, None, 1)
-    assert read_csv("influence") == []
-    assert "nothing can be substituted" in result.out
-
-
-def test_a_refusing_method_is_one_line(run, model_file):
-    path = model_file(num_layers=0)
-    flags = [f"--model={path}", "--length=4", "--method=incremental"]
-    run("influence", *flags).assert_refused("needs a layer, and the model has none")
 
 
 def test_an_ambiguous_tie_is_one_line(run, model_file):

@@ -9,7 +9,7 @@ import pytest
 
 from bounds import read_store
 from bounds.influence import parts, run_parts
-from tests.bounds.cli.outputs import SHAPE_FLAGS
+from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json
 
 OUT = Path("results/influence")
 SHORT = ("influence", "--length=40", *SHAPE_FLAGS)
@@ -94,8 +94,11 @@ def test_parts_recorded_in_another_format_are_computed_again(command, run, monke
 @pytest.mark.parametrize("rounding", ["all", "top", "none"])
 def test_where_nothing_is_substituted_nothing_moves(run, rounding):
     ended = run("influence", "--length=1", *SHAPE_FLAGS, f"--rounding={rounding}")
-    assert ended.code == 0
+    assert (ended.code, ended.err) == (0, "")
     assert "nothing can be substituted" in ended.out
+    record = read_json("influence")
+    assert (record["max_upper"], record["position"], record["n"]) == (0.0, None, 1)
+    assert read_csv("influence") == []
 
 
 def damage(**entries):

@@ -152,6 +152,11 @@ test_batch = refused("""
     --spec=held.json --p=1 | --p is given twice
     --spec=held.json --seed=1 | --seed is given twice
 """)
+test_ties_of_some_cells = refused("""
+    batch --command=sensitivity --lengths=4 --ties=warn
+    --sweep=weighting=softmax,average_hard | weighting=softmax: --ties is of hard
+    --sweep=preset=hard_parity,parity | preset=parity: --ties is of hard attention
+""")
 test_sweeps = refused("""
     batch --command=entropy --sweep=lengths=2,4,8 --sweep=p=0.2,0.7
     --seed=1 --sweep=seed=2 | --seed is both fixed and swept
@@ -250,6 +255,7 @@ test_influence = refused(f"""
     --weighting=leftmost_hard,softmax | --weighting
     --method=guess | --method=guess
     --dry_run --method=lumped | cannot do this model
+    --num_layers=0 --method=incremental | needs a layer, and the model has none
     --dry_run --query=8 | query = 8
 """)
 test_memory_limit = refused(f"""
@@ -431,6 +437,9 @@ test_simulate = refused("""
     --preset=ones --temperature=1 | Unknown command line flag 'temperature'
     --preset=ones --at=power:1:1:position | where all rows have one temperature
     --preset=ones --at=cold | 'cold' is not a temperature
+    --preset=ones --seed=7 | --seed is of sampled inputs, and none is sampled
+    --preset=ones --num_inputs=3 | --num_inputs is of sampled inputs
+    --preset=ones --language=dyck1 | --language is of sampled inputs
 """)
 test_supremum = refused(f"""
     supremum {SHAPE}

@@ -109,14 +109,6 @@ def test_another_command_may_write_beside_but_not_over(run):
     assert "model.json is the record of model, which wrote the same files" in error
 
 
-def test_a_file_of_the_users_is_left_alone(run, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "curve.json").write_text("[1, 2]")
-    code, error, after = run(*CURVE)
-    assert (code, after) == (1, {"curve.json": b"[1, 2]"})
-    assert "curve.json is no record of curve" in error
-
-
 @pytest.mark.parametrize(
     ("command", "name"),
     [
@@ -139,36 +131,6 @@ def test_a_file_without_a_record_beside_it_is_the_users(run, tmp_path, command, 
         code, _, after = run(*command, "--overwrite")
         assert code == 0
         assert after[name] != b"mine"
-
-
-@pytest.mark.parametrize(
-    "name", ["cli.shared.runner.record_head", "cli.shared.runner.save_figure"]
-)
-def test_a_run_killed_between_its_exports_is_told_from_another(run, monkeypatch, name):
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(f"bounds.{name}", killed)
-        code, _, after = run(*CURVE)
-    assert code == 130
-    # The record is written first: what stands there is told by it, or nothing does.
-    assert ("curve.csv" in after) <= ("curve.json" in after)
-    assert run(*CURVE, "--seed=1")[0] == ("curve.json" in after)
-    if "curve.json" in after:
-        assert run(*CURVE)[0] == 0
-
-
-def test_one_that_wrote_meanwhile_is_not_written_over(run, tmp_path, monkeypatch):
-    def late(options):
-        record = {"flags": {"seed": 7}}
-        (tmp_path / "out" / "curve.json").write_text(json.dumps(record))
-        return record_head(options)
-
-    monkeypatch.setattr(runner, "record_head", late)
-    code, error, after = run(*CURVE)
-    assert (code, list(after)) == (1, ["curve.json"])
-    assert "--seed=7 where this one has --seed=0" in error
 
 
 @pytest.mark.parametrize("name", WRITERS)

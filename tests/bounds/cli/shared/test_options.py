@@ -125,6 +125,10 @@ influence --target=log_probability_sum:0,0:1 --include_query
 influence --weighting=leftmost_hard --temperature=2
 curve --weighting=leftmost_hard,average_hard --temperature=2
 scan --recipe=wild_type_marginals --num_devices=2
+supremum --preset=first --length=4 --seed=7
+sensitivity --preset=first --lengths=3,4 --seed=7
+sensitivity --preset=first --lengths=3,4 --num_inputs=5
+scan --length=4 --first_residue=5
 entropy --model=m.safetensors --lengths=2,14 --num_inputs=4
 entropy --model=m.safetensors --lengths=2,14 --seed=4
 restrict --verify=c.json --attempts=2

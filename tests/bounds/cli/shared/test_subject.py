@@ -93,22 +93,6 @@ def test_flags_make_the_value(given, method):
     assert read(*given) == method
 
 
-@pytest.mark.parametrize(
-    ("given", "option"),
-    [
-        ("supremum --preset=first --length=4", "--seed=7"),
-        ("sensitivity --preset=first --lengths=3,4", "--seed=7"),
-        ("sensitivity --preset=first --lengths=3,4", "--num_inputs=5"),
-        ("scan --length=4", "--first_residue=5"),
-        ("simulate --preset=ones --lengths=2,4", "--seed=7"),
-        ("simulate --preset=ones --lengths=2,4", "--num_inputs=3"),
-        ("simulate --preset=ones --lengths=2,4", "--language=dyck1"),
-    ],
-)
-def test_what_a_model_does_not_use_is_refused(run, given, option):
-    run(*given.split(), option).assert_refused(option.partition("=")[0])
-
-
 def test_hard_attention_is_known_without_the_weights(tmp_path):
     models = {f"--preset={name}": build_preset(name) for name in PRESETS}
     for word, of in (("hard", "leftmost_hard"), ("soft", "softmax")):
@@ -125,23 +109,6 @@ def test_hard_attention_is_known_without_the_weights(tmp_path):
             options = command.read([given, f"--weighting={name}"])
             assert has_attention(options, hard=True) == (name != "softmax")
             assert has_attention(options, hard=False) == (name == "softmax")
-
-
-@pytest.mark.parametrize(
-    ("given", "some"),
-    [
-        (["--sweep=weighting=softmax,average_hard"], "weighting=softmax"),
-        (["--sweep=preset=hard_parity,parity"], "preset=parity"),
-    ],
-)
-def test_a_sweep_in_which_ties_applies_to_some_cells_only_names_another(
-    run, tmp_path, given, some
-):
-    refused = run(
-        "batch", "--command=sensitivity", "--lengths=4", "--ties=warn", *given
-    )
-    refused.assert_refused(f"{some}: --ties is of hard attention")
-    assert not list(tmp_path.iterdir())
 
 
 def test_defaults_are_those_of_the_methods():
