@@ -127,26 +127,23 @@ def test_a_number_in_a_sentence_follows_its_row(copied):
     assert readme.read_text() == before
 
 
+SPEED = "influence_speed on nvidia-h200"
+
+
 @pytest.mark.parametrize(
-    ("mark", "complaint"),
+    ("before", "mark", "complaint"),
     [
-        ("influence_speed on nvidia-h200, speedup, n=17", "0 rows"),
-        ("influence_speed on nvidia-h200, speedup, n=1024", "4 rows"),
-        (
-            "influence_speed on nvidia-h200, size, n=1024 layers=1 dtype=float32",
-            "'size'",
-        ),
+        ("It is ", f"{SPEED}, speedup, n=17", "0 rows"),
+        ("It is ", f"{SPEED}, speedup, n=1024", "4 rows"),
+        ("It is ", f"{SPEED}, size, n=1024 layers=1 dtype=float32", "'size'"),
+        ("", f"{SPEED}, speedup, n=4096 layers=2 dtype=float64", "begins a line"),
+        ("A line.\n", f"{SPEED}, speedup, n=17", "begins a line"),
     ],
 )
-def test_a_mark_that_names_no_number_is_refused(mark, complaint):
+def test_a_mark_of_no_number_or_at_the_begin_of_a_line_is_refused(
+    before, mark, complaint
+):
     with refused(complaint):
-        pages.fill_values(f"It is <!-- value: {mark} -->1<!-- end of value -->")
-
-
-@pytest.mark.parametrize("before", ["", "A line.\n"])
-def test_a_mark_may_not_begin_a_line(before):
-    mark = "influence_speed on nvidia-h200, speedup, n=4096 layers=2 dtype=float64"
-    with refused("begins a line"):
         pages.fill_values(f"{before}<!-- value: {mark} -->1<!-- end of value -->")
 
 

@@ -66,20 +66,6 @@ def test_zero_scores_average_what_the_mask_shows(mask, expected):
     )
 
 
-def test_scaled_scores_are_divided_by_the_root_of_the_key_width():
-    # Key width 4, every key coordinate ln 3 / 2: q·k = 2 ln 3, scaled ln 3.
-    config, tensors = one_layer(np.eye(2), score=[0.0, 0.0])
-    tensors["layers.0.attention.query"] = np.zeros((1, 4, 2))
-    tensors["layers.0.attention.query_bias"] = np.ones((1, 4))
-    tensors["layers.0.attention.key"] = np.array([[[0.0, LN3 / 2]] * 4])
-    config["layers"][0]["score"] = "scaled_dot_product"
-    weights = attended(config, tensors, [0, 1])[0]
-    np.testing.assert_allclose(weights, [1 / 4, 3 / 4], rtol=1e-14)
-    config["layers"][0]["score"] = "dot_product"
-    weights = attended(config, tensors, [0, 1])[0]
-    np.testing.assert_allclose(weights, [1 / 10, 9 / 10], rtol=1e-14)
-
-
 def test_additive_scores_take_the_tanh_of_query_plus_key():
     # q = artanh 1/2, k = 0 or artanh(4/5) - artanh(1/2): tanh 1/2 and 4/5. With
     # w = 10 ln 3 / 3 the scores differ by ln 3.

@@ -132,33 +132,28 @@ def program(monkeypatch):
     return run
 
 
-def raising(error):
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (InputError("no such model"), "squares: no such model", ""),
+        (KeyboardInterrupt(), 130, "squares: interrupted"),
+    ],
+)
+def test_a_program_ends_with_one_line(program, capsys, error, code, told):
     def main():
         raise error
 
-    return main
+    with pytest.raises(SystemExit) as stopped:
+        program(main)
+    assert stopped.value.code == code
+    assert told in capsys.readouterr().err
 
 
-def test_a_bad_input_ends_a_program_with_one_line(program):
-    with pytest.raises(SystemExit, match=r"^squares: no such model$"):
-        program(raising(InputError("no such model")))
-
-
-def test_a_flag_that_is_no_number_is_refused(program):
+def test_arguments_that_are_no_flags_or_numbers_are_refused(program):
     values = flags.FlagValues()
     flags.DEFINE_float("budget", math.nan, "seconds", flag_values=values)
     with pytest.raises(SystemExit, match="--budget = nan is not a number"):
         program(lambda: None, values=values)
-
-
-def test_an_interrupted_program_says_that_it_goes_on(program, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        program(raising(KeyboardInterrupt()))
-    assert stopped.value.code == 130
-    assert "squares: interrupted" in capsys.readouterr().err
-
-
-def test_arguments_that_are_no_flags_are_refused(program):
     program(lambda: None)
     with pytest.raises(script.app.UsageError, match="more"):
         program(lambda: None, "more")

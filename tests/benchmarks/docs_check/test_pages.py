@@ -50,33 +50,26 @@ def blocks(tmp_path):
     return read_page(path)
 
 
-def test_blocks_come_in_order_with_their_lines(blocks):
-    found = [(block.line, block.language, block.follows) for block in blocks]
-    assert found == [
-        (3, "paragraph", False),
-        (6, "", False),
-        (11, "", True),
-        (16, "paragraph", True),
-        (18, "", False),
-        (22, "indented", True),
-        (24, "python", True),
+def test_blocks_come_in_order_with_their_lines_and_marks(blocks):
+    plain = Mark()
+    # A mark belongs to the block below it alone.
+    expected = [
+        (3, "paragraph", False, False, plain),
+        (6, "", False, True, plain),
+        (11, "", True, False, plain),
+        (16, "paragraph", True, False, Mark("minutes", "it trains", sources=(CURVE,))),
+        (18, "", False, False, Mark(what="text", argument="program")),
+        (22, "indented", True, True, plain),
+        (24, "python", True, False, plain),
+    ]
+    assert expected == [
+        (block.line, block.language, block.follows, block.is_shell, block.mark)
+        for block in blocks
     ]
     for block in blocks:
         first = block.text.splitlines()[0]
         shown = PAGE.splitlines()[block.line - 1 : block.line + 1]
         assert any(first in line for line in shown)
-
-
-def test_commands_are_told_from_other_blocks(blocks):
-    assert [b.line for b in blocks if b.is_shell] == [6, 22]
-
-
-def test_a_mark_belongs_to_the_block_below_it_alone(blocks):
-    marks = {block.line: block.mark for block in blocks if block.mark != Mark()}
-    assert marks == {
-        16: Mark("minutes", "it trains", sources=(CURVE,)),
-        18: Mark(what="text", argument="program"),
-    }
 
 
 def test_continued_lines_are_one_command_and_comments_none(blocks):
