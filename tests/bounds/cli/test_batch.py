@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from bounds.batch.specification import Specification
+from bounds.cli.main import COMMANDS
+from bounds.cli.shared.options import fields_of
 from bounds.cli.shared.swept import make_cells, quantity_of
-from bounds.store.results import (
-    cell_key,
-    read_cells,
-    read_store,
-)
+from bounds.store.results import cell_key, read_cells, read_store
 from tests.bounds.cli.outputs import read_csv
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -172,14 +170,25 @@ def test_a_sweep_without_time_or_of_a_plan_computes_nothing(run, tmp_path):
     assert len(read_cells(STORE)) == 6
 
 
-def test_the_content_of_a_file_is_part_of_a_cells_key_and_the_cache_is_not(tmp_path):
-    path, keys = tmp_path / "tokens.txt", []
-    for text, cache in (("0 1 0", "off"), ("0 1 1", "off"), ("0 1 0", str(tmp_path))):
+def key_of(**fixed):
+    (cell,) = make_cells(Specification("influence", fixed, {}))
+    return cell_key(cell.config)
+
+
+INPUT = {x: y for x, y in fields_of(COMMANDS["influence"].options).items() if y.file}
+
+
+@pytest.mark.parametrize("flag", INPUT)
+@pytest.mark.parametrize("name", ["file", "folder/vocab.txt"])
+def test_the_content_of_files_is_part_of_a_cells_key(tmp_path, flag, name):
+    path, keys = tmp_path / name, []
+    path.parent.mkdir(exist_ok=True)
+    given = {flag: str(tmp_path / name.partition("/")[0])}
+    for text in ("0 1 0", "0 1 1", "0 1 0"):
         path.write_text(text)
-        fixed = {"tokens": str(path), "compilation_cache": cache}
-        (cell,) = make_cells(Specification("influence", fixed, {}))
-        keys.append(cell_key(cell.config))
+        keys.append(key_of(**given))
     assert keys[0] == keys[2] != keys[1]
+    assert key_of(**given, compilation_cache=str(tmp_path)) == keys[2]
 
 
 def test_dask_that_is_not_installed_is_named(run, monkeypatch):

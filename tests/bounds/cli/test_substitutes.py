@@ -76,16 +76,6 @@ def test_without_a_tokenizer_symbols_are_numbers(ask):
     assert {row["symbol"] for row in rows()} == {"6", "7"}
 
 
-def test_candidates_are_part_of_a_sweeps_key(run, folder):
-    command = ["batch", "--command=influence", f"--model={folder}", *QUICK]
-    sweep = [*command, "--sequence=AC", "--candidates=file", "--sweep", "query=1,2"]
-    Path("file").write_text("\nC\nD\n\n")
-    assert run(*sweep).code == 0
-    assert "0 of 2 cells to compute" in run(*sweep).out
-    Path("file").write_text("\nD\nD\n\n")
-    assert "2 of 2 cells to compute" in run(*sweep).out
-
-
 def test_tokens_are_asked_about_without_their_padding(run, ask, folder):
     for name, tokens in (("full", [0, 5, 6, 2]), ("filled", [0, 5, 6, 2, 1, 1])):
         np.save(f"{name}.npy", tokens)

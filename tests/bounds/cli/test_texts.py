@@ -86,16 +86,14 @@ def test_a_folder_is_what_import_makes_of_it(run, ask, folder):
         ("text", "A CDE\n", 0, "ACDE"),
     ],
 )
-def test_files_hold_what_is_asked_about(flag, content, number, letters, ask, tmp_path):
-    (tmp_path / "file").write_text(content)
-    assert ask(f"--{flag}=file", f"--input={number}").code == 0
-    found = {int(row["position"]): row["wild_type"] for row in rows()}
-    assert record()["n"] == len(letters) + 2
-    assert found == dict(enumerate(letters, 1))
-    # What is in the key is what stands there, not where.
-    cells = read_store(OUT / "results.sqlite")
-    ask(f"--sequence={letters}")
-    assert read_store(OUT / "results.sqlite") == cells
+@pytest.mark.filterwarnings("ignore:.*lower-case")
+def test_files_hold_what_is_asked_about(flag, content, number, letters, folder):
+    file = folder / "file"
+    file.write_text(content)
+    given = {flag: str(file), "tokenizer": str(folder)}
+    options = InfluenceOptions(**given, input=number)
+    found = read_given(options, None).sequences[number]
+    assert list(found) == tokens_of(letters)
 
 
 def test_bytes_that_are_no_text_are_one_line(ask, tmp_path):
@@ -112,15 +110,6 @@ def test_a_model_without_a_tokenizer_has_no_texts(run, model_file):
         asked.assert_refused(f"{flag.split('=')[0]} needs a tokenizer")
     asked = run("influence", f"--model={path}", "--head=none", "--length=4")
     asked.assert_refused("--head is of a checkpoint")
-
-
-def test_a_folder_can_be_swept(run, folder):
-    command = ["batch", "--command=influence", f"--model={folder}", *QUICK]
-    sweep = [*command, "--sequence=ACDE", "--sweep", "query=1,2"]
-    assert run(*sweep).code == 0
-    assert "0 of 2 cells to compute" in run(*sweep).out
-    (folder / "vocab.txt").write_text("\n".join(NAMES[:-1]))
-    assert "0 of 2 cells to compute" not in run(*sweep).out
 
 
 ENDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
