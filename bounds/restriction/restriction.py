@@ -35,7 +35,8 @@ from bounds.restriction.search import (
 )
 from bounds.store.output import sha256
 from jax_models import Transformer, model_bytes
-from jax_models.arguments import BriefRepr, expect_hook, expect_length
+from jax_models.arguments import BriefRepr, expect_hook, expect_length, show
+from jax_models.errors import InputError
 from jax_models.run.device_memory import require_memory
 
 FORMAT = "attention-bounds restriction certificate 1"
@@ -216,7 +217,8 @@ def restrict(
 ) -> Restriction:
     """Returns the best restriction that the search `plan` finds; see `find_restriction`."""
     expect_hook("report", plan.report)
-    expect_hook("remember", plan.remember)
+    if not callable(plan.remember):
+        raise InputError(f"remember = {show(plan.remember)}; expected a function")
     model = check_hard_model(model)
     length = expect_length(length)
     plan.check(model)

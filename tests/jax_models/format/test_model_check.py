@@ -15,7 +15,7 @@ from jax_models.format import file as checkpoint
 from jax_models.format.model_check import check_model
 from tests.architecture import small_model
 from tests.bounds.influence.expect import refused
-from tests.bounds.test_bad_calls import CALLS, SOURCE, TOKENS
+from tests.bounds.test_calls import CALLS, SOURCE, TOKENS
 
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_ff": 3, "vocab_size": 3}
 
