@@ -1,5 +1,7 @@
 """Products of what moves in half precision, and of nothing else in a traced program."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,11 +54,11 @@ def test_numbers_of_the_type_are_multiplied_exactly(name):
 
 def program(times, base, change):
     """Products of both kinds in a loop, a branch, a call, a map and a counted loop."""
-    fixed = jnp.matmul(base, base, precision=HIGHEST)
+    fixed = full(base, base)
 
     def step(carry, row):
         still, moving = carry
-        still = jnp.tanh(jnp.matmul(base, still, precision=HIGHEST))
+        still = jnp.tanh(full(base, still))
         moving = times(base * still, moving) + row
         return (still, moving), moving
 
@@ -69,7 +71,17 @@ def program(times, base, change):
     rows = jax.vmap(lambda x: times(fixed, x))(rows)
     bound = jnp.int32(2) + (still[0] > 5).astype(jnp.int32)
     moving = jax.lax.fori_loop(0, bound, lambda _, x: times(base, x), moving)
-    return jnp.matmul(fixed, still, precision=HIGHEST), rows, moving
+    return full(fixed, still), rows, moving
+
+
+def full(matrix, x):
+    return jnp.matmul(matrix, x, precision=HIGHEST)
+
+
+def multiplied(rounding, matrix, x):
+    """The product of a matrix that stays with what has moved."""
+    options = {"dimension_numbers": (((1,), (0,)), ((), ()))}
+    return rounding.product((matrix, x), (False, True), options)
 
 
 def by_branch(base, change):
@@ -95,17 +107,13 @@ def beside(base, change):
 )
 def test_what_a_moved_number_chooses_has_moved(chosen, moves, rounding):
     base, change = jnp.asarray(DRAWS.normal(size=(2, 4, 4))), jnp.full((), 2.0)
-
-    def full(base, change):
-        return jnp.matmul(base[1], chosen(base, change), precision=HIGHEST)
-
-    found = round_products(rounding, full, (base, change), (False, True))
-    plain = full(base, change)
+    whole = lambda base, change: full(base[1], chosen(base, change))
+    found = round_products(rounding, whole, (base, change), (False, True))
+    plain = whole(base, change)
     if not moves:
         np.testing.assert_array_equal(found, plain)
         return
-    options = {"dimension_numbers": (((1,), (0,)), ((), ()))}
-    by_hand = rounding.product((base[1], chosen(base, change)), (False, True), options)
+    by_hand = multiplied(rounding, base[1], chosen(base, change))
     np.testing.assert_allclose(found, by_hand, rtol=1e-14)
     assert (found != plain).any()
 
@@ -113,18 +121,9 @@ def test_what_a_moved_number_chooses_has_moved(chosen, moves, rounding):
 @pytest.mark.parametrize("rounding", PRECISIONS.values(), ids=PRECISIONS)
 def test_what_moves_is_rounded_and_nothing_else_wherever_it_stands(rounding):
     base, change = (jnp.asarray(DRAWS.normal(size=(k, 4))) for k in (4, 3))
-    vector = (((1,), (0,)), ((), ()))
-
-    def full(matrix, x):
-        return jnp.matmul(matrix, x, precision=HIGHEST)
-
-    def by_hand(matrix, x):
-        options = {"dimension_numbers": vector}
-        return rounding.product((matrix, x), (False, True), options)
-
-    found = round_products(
-        rounding, lambda *x: program(full, *x), (base, change), (False, True)
-    )
+    by_hand = functools.partial(multiplied, rounding)
+    whole = functools.partial(program, full)
+    found = round_products(rounding, whole, (base, change), (False, True))
     expected = program(by_hand, base, change)
     for one, two in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-14)
