@@ -133,7 +133,7 @@ def measure(config: Config) -> dict[str, Any]:
     source = path.read_text()
     lines = source.splitlines(keepends=True)
     lines[config["line"] - 1] = config["is"] + "\n"
-    command = [sys.executable, "-B", "-m", "pytest", "-xq", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-B", "-m", "pytest", "-xq"]
     cache = {"JAX_COMPILATION_CACHE_DIR": str(root / ".programs")}
     cache["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     tests = nearest_tests(config["module"], config["function"], config["tests"])
@@ -147,10 +147,9 @@ def measure(config: Config) -> dict[str, Any]:
     finally:
         path.write_text(source)
     test = re.search(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
-    return {
-        "outcome": "killed" if ran.returncode else "survived",
-        "test": test and test[1],
-    }
+    if ran.returncode and not test:  # an error of pytest itself
+        raise RuntimeError(ran.stdout[-1000:] + ran.stderr[-1000:])
+    return {"outcome": "killed" if test else "survived", "test": test and test[1]}
 
 
 def cells() -> Iterator[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Mutants are one line each, parse, and stand in a copy of the tree."""
 
 import ast
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,6 +56,23 @@ def test_the_tests_that_name_a_module_come_first():
     )
     assert found[0] == "tests/bounds/lemma5/certificate/test_order.py"
     assert len(found) == len(set(found)) > 5
+
+
+def test_a_mutant_is_killed_by_a_test_alone(monkeypatch, tmp_path):
+    """Pytest may break for reasons of its own, a setting of the tests among them."""
+    tests, module = "tests/benchmarks/test_mutants.py", tmp_path / "rule.py"
+    module.write_text("LIMIT = 3\n")
+    monkeypatch.setattr(mutants, "_copied_tree", lambda: SimpleNamespace(name=tmp_path))
+    asked = {"module": module.name, "function": "rule", "tests": tests}
+    asked |= {"line": 1, "limit": 60}
+    with pytest.raises(RuntimeError, match="not found"):
+        mutants.measure({**asked, "is": "LIMIT = 2"})
+    (tmp_path / tests).parent.mkdir(parents=True)
+    law = "def test_it(pytestconfig):\n    assert pytestconfig.cache\n"
+    (tmp_path / tests).write_text(f"import rule\n{law}    assert rule.LIMIT > 2\n")
+    for text, outcome in (("LIMIT = 4", "survived"), ("LIMIT = 2", "killed")):
+        assert mutants.measure({**asked, "is": text})["outcome"] == outcome
+    assert module.read_text() == "LIMIT = 3\n"
 
 
 def test_every_stored_mutant_that_was_not_killed_has_its_reason():
