@@ -12,15 +12,17 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from jax_models.arguments import not_finite_at, show
+from jax_models.arguments import (
+    choose_name,
+    expect_integer,
+    expect_keys,
+    expect_number,
+    not_finite_at,
+    show,
+)
 from jax_models.errors import InputError
 from jax_models.format.config import NORMED, decode_config, first_place
-from jax_models.format.pieces import (
-    DISTANCES,
-    EMBEDDING,
-    LINEAR,
-    decode_distance,
-)
+from jax_models.format.pieces import DISTANCES, EMBEDDING, LINEAR, read_kind
 from jax_models.jax_arguments import check_float_type
 from jax_models.model.attention import Attention
 from jax_models.model.entry import Entry
@@ -103,6 +105,13 @@ def _norm(reader: _Reader, name: str, width: int, entry: dict[str, Any]) -> Norm
     return kind(*tensors.values(), entry["layer_norm_epsilon"])
 
 
+def _norm_if_there(
+    reader: _Reader, name: str, width: int, entry: dict[str, Any]
+) -> Norm | None:
+    there = any(f"{name}.{field}" in reader.left for field in ("scale", "bias"))
+    return _norm(reader, name, width, entry) if there else None
+
+
 def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
     name, sizes = f"layers.{at}.attention", {"width": d}
     query = reader.take(f"{name}.query", "heads d_k width", sizes)
@@ -128,9 +137,10 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
     }
     distance = entry["distance_bias"]
     if distance is not None:
-        ((axes, _),) = array_fields(DISTANCES[distance["kind"]]).values()
-        tensor = reader.take(f"{name}.distance_bias", axes, sizes)
-        distance = decode_distance(distance, tensor)
+        where = f"layers[{at}].distance_bias"
+        kind, options = read_kind(where, distance, DISTANCES)
+        ((axes, _),) = array_fields(kind).values()
+        distance = kind(reader.take(f"{name}.distance_bias", axes, sizes), **options)
         distance.biases(jnp.zeros(1, int), jnp.zeros(1, int), 1)  # refuses bad buckets
     weights: dict[str, Any] = reader.take_part(
         Attention,
@@ -171,46 +181,50 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
 
 
 def _entry(reader: _Reader, width: int, config: dict[str, Any]) -> Entry | None:
-    norm = None
-    if _has_norm(reader, "entry.norm"):
-        norm = _norm(reader, "entry.norm", width, config)
+    norm = _norm_if_there(reader, "entry.norm", width, config)
     found: dict[str, Any] = {}
     if "entry.projection" in reader.left:
         found = reader.take_part(Entry, "entry", {"d_embedding": width})
     return Entry(norm, **found) if norm or found else None
 
 
-def _has_norm(reader: _Reader, name: str) -> bool:
-    return f"{name}.scale" in reader.left or f"{name}.bias" in reader.left
-
-
 def _head(
     reader: _Reader,
-    entry: list[Any],
+    entry: Any,
     # width of the head's input rows
     width: int,
     embedding: Float[Array, "symbols d_embedding"],
 ) -> Head:
+    if not isinstance(entry, list) or not entry:
+        raise InputError(f"head = {show(entry)}; expected a list of its operations")
     steps, tied, bias = [], False, None
     for at, one in enumerate(entry):
-        name = f"head.{at}"
+        name, where = f"head.{at}", f"head[{at}]"
         if isinstance(one, dict):
-            said = {"norm": one["norm"], "layer_norm_epsilon": one["epsilon"]}
+            expect_keys(where, one, ["norm", "epsilon"])
+            said = {
+                "norm": choose_name(f"{where}.norm", one.get("norm"), NORMS),
+                "layer_norm_epsilon": expect_number(
+                    f"{where}.epsilon", one.get("epsilon"), 0
+                ),
+            }
             steps.append(_norm(reader, name, width, said))
-        elif one == LINEAR:
+        elif choose_name(where, one, (LINEAR, EMBEDDING, *ACTIVATIONS)) == LINEAR:
             found: dict[str, Any] = reader.take_part(Affine, name, {"read": width})
             steps.append(Affine(**found))
             width = steps[-1].weight.shape[0]
-        elif one == EMBEDDING:
-            if embedding.shape[1] != width:
-                raise InputError(
-                    f"head[{at}] = {one!r} reads rows of width {embedding.shape[1]}; "
-                    f"what comes before it has width {width}"
-                )
-            tied, sizes = True, {"symbols": embedding.shape[0]}
-            bias = reader.take_part(Head, f"head.{at}", sizes)["bias"]
-        else:
+        elif one != EMBEDDING:
             steps.append(ACTIVATIONS[one])
+        elif at != len(entry) - 1:
+            raise InputError(f"{where} = {one!r} comes last, or not at all")
+        elif embedding.shape[1] != width:
+            raise InputError(
+                f"{where} = {one!r} reads rows of width {embedding.shape[1]}; what comes "
+                f"before it has width {width}"
+            )
+        else:
+            tied, sizes = True, {"symbols": embedding.shape[0]}
+            bias = reader.take_part(Head, name, sizes)["bias"]
     return Head(tuple(steps), bias, tied)
 
 
@@ -234,27 +248,24 @@ def build_model(
             raise InputError(
                 f"tensor {name!r} has type {tensor.dtype}; expected float32 or float64"
             )
-    kinds = {str(tensor.dtype) for tensor in tensors.values()}
+    kinds = sorted({str(tensor.dtype) for tensor in tensors.values()})
     if len(kinds) > 1:
-        raise InputError(f"tensors mix the types {sorted(kinds)}; expected one of them")
+        raise InputError(f"tensors mix the types {kinds}; expected one of them")
+    for kind in kinds:
+        check_float_type(kind, "the model")
     reader = _Reader(tensors)
-    if "embedding" not in tensors:
-        raise InputError("tensor 'embedding' is missing; expected shape (V, d)")
-    check_float_type(tensors["embedding"].dtype, "the model")
     embedding = reader.take("embedding", "V d", {})
-    vocab_size, width = embedding.shape
+    width = embedding.shape[1]
     entering = _entry(reader, width, config)
     projection = entering and entering.projection
     d = width if projection is None else projection.shape[0]
-    position = _position(reader, config["position"], vocab_size, width)
+    position = _position(reader, config["position"], width)
     layers: list[Layer] = []
     for k, entry in enumerate(config["layers"]):
         same = entry.get("same_as")
         # The same object: its weights are there once, in memory and for derivatives.
         layers.append(_layer(reader, k, entry, d) if same is None else layers[same])
-    final_norm = readout = None
-    if _has_norm(reader, "final_norm"):
-        final_norm = _norm(reader, "final_norm", d, config)
+    final_norm, readout = _norm_if_there(reader, "final_norm", d, config), None
     if config["head"] is not None:
         readout = _head(reader, config["head"], d, embedding)
     elif "readout.weight" in tensors:
@@ -284,74 +295,44 @@ def build_model(
 
 def _check_ends(model: Transformer) -> None:
     """Raises `InputError` for symbols that the model lacks, and parts without a head."""
-    vocab_size, substitutable = model.vocab_size, model.substitutable
-    if (accept := model.accept) is not None:
-        classes = model.classes or 0
-        if accept.class_ >= classes:
-            raise InputError(
-                f"accept.class = {accept.class_}; the read-out has {classes} classes"
-            )
+    symbols, substitutable = range(model.vocab_size), model.substitutable
+    classes = model.classes or 0
+    if (accept := model.accept) is not None and accept.class_ >= classes:
+        raise InputError(
+            f"accept.class = {accept.class_}; the read-out has {classes} classes"
+        )
     if model.head_row is not None and model.readout is None:
         raise InputError(
             f"head_row = {model.head_row!r}, and the model has no head to be of it"
         )
+    others = set(symbols).difference(substitutable or symbols)
+    named = [("substitutable lists", symbol) for symbol in substitutable or ()]
     if (dropout := model.token_dropout) is not None:
-        _expect_symbol("token_dropout.mask =", dropout.mask, vocab_size)
-    others = set(range(vocab_size)).difference(substitutable or range(vocab_size))
+        named.append(("token_dropout.mask =", dropout.mask))
+    if isinstance(model.position, PairTable):
+        named.append(("position.separator =", model.position.separator))
     if (padding := model.padding) is not None:
-        _check_padding(padding.symbol, model)
+        named.append(("padding =", padding.symbol))
         others.discard(padding.symbol)
+    for what, symbol in named:
+        if symbol not in symbols:
+            raise InputError(f"{what} {symbol}; symbols are 0 to {symbols[-1]}")
     names = model.vocabulary
-    if names is not None and len(names) != vocab_size:
+    if names is not None and len(names) != len(symbols):
         raise InputError(
-            f"vocabulary has {len(names)} names; the embedding has {vocab_size} symbols"
+            f"vocabulary has {len(names)} names; the embedding has {len(symbols)} symbols"
         )
-    for symbol in substitutable or ():
-        _expect_symbol("substitutable lists", symbol, vocab_size)
     if not others.issuperset(model.special or ()):
         raise InputError(
             f"special = {show(list(model.special or ()))}; expected symbols of the model "
             "that are neither substitutable nor padding"
         )
-
-
-def _expect_symbol(what: str, symbol: int, vocab_size: int) -> None:
-    if not 0 <= symbol < vocab_size:
-        raise InputError(f"{what} {symbol}; symbols are 0 to {vocab_size - 1}")
-
-
-def _position(
-    reader: _Reader, said: Any, vocab_size: int, width: int
-) -> Position | None:
-    """Position encoding: a table, or the formula `said`; None if the model has neither.
-
-    For a table that adds a row behind a separator symbol, `said` is that symbol.
-    """
-    if isinstance(said, int):
-        table = reader.take("position", "n_max d", {"d": width})
-        _expect_symbol("position.separator =", said, vocab_size)
-        second = reader.take("position.second", "d", {"d": width})
-        return PairTable(table, second, said)
-    if "position" not in reader.left:
-        return said
-    if said is not None:
+    if padding is None:
+        return
+    if substitutable is None or padding.symbol in substitutable:
         raise InputError(
-            "the file has a tensor 'position' and config.position names a formula; "
-            "expected one of the two"
-        )
-    return PositionTable(reader.take("position", "n_max d", {"d": width}))
-
-
-def _check_padding(padding: int, model: Transformer) -> None:
-    """Raises `InputError` for a padding symbol that is unknown or substitutable.
-
-    Also if a temperature or position encoding depends on the length, which counts padding.
-    """
-    _expect_symbol("padding =", padding, model.vocab_size)
-    if model.substitutable is None or padding in model.substitutable:
-        raise InputError(
-            f"padding = {padding}, which is no token to put in; expected `substitutable` "
-            "to list the others"
+            f"padding = {padding.symbol}, which is no token to put in; expected "
+            "`substitutable` to list the others"
         )
     # A temperature or position encoding that depends on the length would count padding.
     terms = getattr(model.position, "terms", ())
@@ -360,9 +341,29 @@ def _check_padding(padding: int, model: Transformer) -> None:
         tau is not None and tau.depends_on_length for tau in schedules
     ):
         raise InputError(
-            f"padding = {padding}, and a temperature or position encoding goes with n, "
-            "which would count it; leave the padding out, or what goes with n"
+            f"padding = {padding.symbol}, and a temperature or position encoding goes with "
+            "n, which would count it; leave the padding out, or what goes with n"
         )
+
+
+def _position(reader: _Reader, said: Any, width: int) -> Position | None:
+    """Position encoding: a table, or the formula `said`; None if the model has neither.
+
+    Of a table that adds a row behind a separator, `said` is the field of that symbol.
+    """
+    if isinstance(said, dict):
+        symbol = expect_integer("position.separator", said["separator"], 0)
+        table = reader.take("position", "n_max d", {"d": width})
+        second = reader.take("position.second", "d", {"d": width})
+        return PairTable(table, second, symbol)
+    if "position" not in reader.left:
+        return said
+    if said is not None:
+        raise InputError(
+            "the file has a tensor 'position' and config.position names a formula; "
+            "expected one of the two"
+        )
+    return PositionTable(reader.take("position", "n_max d", {"d": width}))
 
 
 def name_tensors(model: Transformer) -> Tensors:

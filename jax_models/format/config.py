@@ -20,24 +20,21 @@ from jax_models.arguments import (
 )
 from jax_models.errors import InputError
 from jax_models.format.pieces import (
-    check_distance,
-    check_head,
+    EMBEDDING,
+    LINEAR,
     decode_position,
     decode_rotary,
     decode_temperature,
-    encode_distance,
-    encode_head,
-    encode_position,
-    encode_rotary,
     encode_temperature,
-    norm_word,
-    read_fields,
+    read_part,
+    word_of,
+    write_part,
 )
 from jax_models.model.entry import Padding, TokenDropout
 from jax_models.model.layer import COMBINATIONS, NORM_PLACEMENTS, Layer
 from jax_models.model.mask import MASKS, SIGHTS
-from jax_models.model.readout import Accept, Pooling
-from jax_models.model.rows import ACTIVATIONS, NORMS, Norm
+from jax_models.model.readout import Accept, Head, Pooling
+from jax_models.model.rows import ACTIVATIONS, NORMS, Affine, Norm
 from jax_models.model.scores import SCORES
 from jax_models.model.transformer import Transformer
 from jax_models.weighting import WEIGHTINGS
@@ -49,13 +46,14 @@ FORMATS = ("attention-bounds/1", "attention-bounds/2")
 class Key:
     """Key of a config: the reader of its entry, and the part of a model that it encodes."""
 
-    read: Callable[[str, Any], Any]  # from its words in messages, and an entry
+    # From its words in messages, and an entry; `build_model` reads those left as they are.
+    read: Callable[[str, Any], Any]
     path: str = ""  # attributes that lead to the part, from a layer or the model
     default: Any = None  # None: the part may be absent
     # Values in version 1 of the format, which is written if it can hold the model: hashes
     # of files are keys of results. None allows all.
     old: tuple[Any, ...] | None = None
-    encode: Callable[[Any], Any] = lambda part: part
+    encode: Callable[[Any], Any] = write_part
     required: bool = False
 
 
@@ -104,14 +102,30 @@ def _list(kind: type) -> Callable[[str, Any], tuple[Any, ...]]:
     return read
 
 
-def _decode_dropout(where: str, entry: Any) -> TokenDropout:
-    expect_keys(where, entry, ["mask", "share"])
-    return TokenDropout(entry.get("mask"), entry.get("share"))
+def _as_it_is(where: str, entry: Any) -> Any:
+    return entry
 
 
-def _decode_accept(where: str, entry: Any) -> Accept:
-    expect_keys(where, entry, ["class", "threshold"])
-    return Accept(entry.get("class"), entry.get("threshold"))
+def norm_word(norm: Norm) -> str:
+    """Name of a norm in files; the class's name if files have none for it."""
+    return word_of(NORMS, norm)
+
+
+def _encode_head(readout: Any) -> list[Any] | None:
+    """Config entry of a `Head`; None for a `Readout`."""
+    if not isinstance(readout, Head):
+        return None
+    entry: list[Any] = []
+    for operation in readout.steps:
+        if isinstance(operation, Norm):
+            entry.append({"norm": norm_word(operation), "epsilon": operation.epsilon})
+        elif isinstance(operation, Affine):
+            entry.append(LINEAR)
+        else:
+            # As for norms: an unknown operation is named, and refused when it is decoded.
+            words = (word for word, one in ACTIVATIONS.items() if one == operation)
+            entry.append(next(words, type(operation).__name__))
+    return [*entry, EMBEDDING] if readout.tied else entry
 
 
 # Keys that a file has once for all layers; a model has them in each layer.
@@ -143,42 +157,29 @@ NORMED = ("query_norm", "key_norm")
 ONCE = {
     "combine": Key(_word(COMBINATIONS), "combine", "residual", ("residual", "concat")),
     "tie_resolution": Key(_positive, "attention.weighting.tie_resolution"),
-    "rotary": Key(decode_rotary, "attention.rotary", None, NEW, encode_rotary),
+    "rotary": Key(decode_rotary, "attention.rotary", old=NEW),
     "window": Key(_count, "attention.window", None, NEW),
     **{
         name: Key(_decode_norm, f"attention.{name}", None, NEW, _encode_norm)
         for name in NORMED
     },
-    "distance_bias": Key(
-        check_distance, "attention.distance_bias", None, NEW, encode_distance
-    ),
+    "distance_bias": Key(_as_it_is, "attention.distance_bias", old=NEW),
 }
 # Keys of a model.
 TOP = {
-    "vocabulary": Key(_list(str), "vocabulary", encode=list),
-    "substitutable": Key(_list(int), "substitutable", encode=list),
-    "special": Key(_list(int), "special", None, NEW, list),
-    "head": Key(check_head, "readout", None, NEW, encode_head),
-    "head_row": Key(_word(("first", "last")), "head_row", None, NEW),
-    "position": Key(decode_position, "position", encode=encode_position),
-    "token_dropout": Key(
-        _decode_dropout,
-        "token_dropout",
-        old=NEW,
-        encode=lambda part: {"mask": part.mask, "share": part.share},
+    "vocabulary": Key(_list(str), "vocabulary"),
+    "substitutable": Key(_list(int), "substitutable"),
+    "special": Key(_list(int), "special", old=NEW),
+    "head": Key(_as_it_is, "readout", None, NEW, _encode_head),
+    "head_row": Key(_word(("first", "last")), "head_row", old=NEW),
+    # A position table is a tensor alone.
+    "position": Key(
+        decode_position, "position", encode=lambda part: write_part(part) or None
     ),
-    "pooling": Key(
-        lambda where, entry: Pooling(**read_fields(where, entry, Pooling)),
-        "pooling",
-        old=NEW,
-        encode=dataclasses.asdict,
-    ),
-    "padding": Key(lambda where, entry: Padding(entry), "padding.symbol", None, NEW),
-    "accept": Key(
-        _decode_accept,
-        "accept",
-        encode=lambda part: {"class": part.class_, "threshold": part.threshold},
-    ),
+    "token_dropout": Key(read_part(TokenDropout), "token_dropout", old=NEW),
+    "pooling": Key(read_part(Pooling), "pooling", old=NEW),
+    "padding": Key(lambda where, entry: Padding(entry), "padding.symbol", old=NEW),
+    "accept": Key(read_part(Accept), "accept"),
 }
 LAYER = SHARED | OWN | ONCE
 VERSION_1 = {"same_as": NEW} | {
@@ -197,8 +198,8 @@ ALWAYS_IN_1 = ("ffn.b1", "ffn.b2")
 
 def decode_config(
     config: Any,
-    # names of the file's tensors; None checks none of them
-    names: Collection[str] | None = None,
+    # names of the file's tensors
+    names: Collection[str],
     *,
     # whether the config is from `describe_model`: its layers may have the keys of `SHARED`
     described: bool = False,
@@ -282,14 +283,12 @@ def _decode_layer(where: str, entry: Any, top: Mapping[str, Any]) -> dict[str, A
     return said
 
 
-def _newer(config: Mapping[str, Any], names: Collection[str] | None) -> str | None:
+def _newer(config: Mapping[str, Any], names: Collection[str]) -> str | None:
     """Words for the first feature of a config that version 1 cannot hold, or None."""
     for entry in (config, *config["layers"]):
         for name, words in VERSION_1.items():
             if entry.get(name, words[0]) not in words:
                 return f"{name} = {entry[name]!r}"
-    if names is None:
-        return None
     for name in sorted(names):
         if name.endswith(NOT_IN_1):
             return f"tensor {name!r}"
@@ -325,9 +324,9 @@ def _encode(part: Any, keys: Mapping[str, Key]) -> dict[str, Any]:
         value = part if key.path else None
         for attribute in key.path.split("."):
             value = getattr(value, attribute, None)
-        if value is not None:
-            found[name] = key.encode(value)
-    return {name: entry for name, entry in found.items() if entry is not None}
+        if value is not None and (entry := key.encode(value)) is not None:
+            found[name] = entry
+    return found
 
 
 def _describe_layer(layer: Layer) -> dict[str, Any]:

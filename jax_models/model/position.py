@@ -92,7 +92,7 @@ def _sine(
 class PositionTable:
     """Position encoding by a table [n_max, d]; its first n rows serve length n."""
 
-    table: Float[Array, "tokens d_embedding"]
+    table: Float[Array, "n_max d"]
     depends_on_length = False
 
     def encode(self, length: int, width: int) -> Float[Array, "tokens d_embedding"]:
@@ -116,7 +116,7 @@ class PairTable(PositionTable):
 
     # The second token type's row less the first's [d]: added to the rows of all positions
     # after the first separator symbol.
-    second: Float[Array, "d_embedding"]
+    second: Float[Array, "d"]
     separator: int = dataclasses.field(metadata={"static": True})
 
     def of_input(self, tokens: Int[Array | np.ndarray, "tokens"]) -> PositionTable:

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int, Shaped
 from jax_models.arguments import (
     choose_name,
     expect_integer,
+    expect_kind,
     expect_number,
     expect_sequence,
 )
@@ -76,6 +77,8 @@ class DistanceBuckets:
             "distance_bias.max_distance", self.max_distance, 2, MOST_DISTANCE
         )
         vars(self).update(max_distance=distance)
+        sides = self.bidirectional
+        expect_kind("distance_bias.bidirectional", sides, bool, "true or false")
 
     def biases(
         self, rows: Int[Array, "rows"], keys: Int[Array, "keys"], length: int
