@@ -3,19 +3,14 @@
 It joins a product to a reduction of its result (`(W @ x.T).max(0)`), and where the inner
 width is 3, 5, 6 or 7 the joined program shifts rows by whole blocks from row 16,384 on in
 float64 and 32,768 in float32 (jax-ml/jax, issue 39103). An option that excludes reductions
-from this fusion avoids the fault; it slows some programs. `CompileClock` measures
-compile time.
+from this fusion avoids the fault; it slows some programs.
 """
 
-import contextlib
 import functools
 import os
-import time
 import warnings
-from collections.abc import Iterator
 
 import jax
-import jax.monitoring
 import numpy as np
 from jaxlib import version
 
@@ -86,47 +81,3 @@ def _keeps_rows(dtype: np.dtype, rows: int) -> bool:
     numbers[:, 0] = np.arange(rows)
     largest = jax.jit(lambda weight, x: (weight @ x.T).max(0))
     return np.array_equal(largest(np.eye(3, dtype=dtype), numbers), numbers[:, 0])
-
-
-EVENTS = "/jax/core/compile/"
-# The step before the compilation of a program, and the compilation itself.
-LOWERED = f"{EVENTS}jaxpr_to_mlir_module_duration"
-COMPILED = f"{EVENTS}backend_compile_duration"
-
-
-class CompileClock:
-    """Event listener of JAX that sums the time of tracing, lowering and compiling."""
-
-    def __init__(self) -> None:
-        """Starts with no recorded time."""
-        self.under_way = False  # a program is being compiled
-        self._spans: list[tuple[float, float]] = []
-
-    def __call__(self, event: str, duration_secs: float, **_: str | int) -> None:
-        """Records the time span of a compilation event; spans of events may overlap."""
-        if event.startswith(EVENTS):
-            now = time.monotonic()
-            self._spans.append((now - duration_secs, now))
-        if event in (LOWERED, COMPILED):
-            self.under_way = event == LOWERED
-
-    @property
-    def seconds(self) -> float:
-        """Length of the union of the recorded time spans."""
-        # Spans may overlap: the sum of their lengths would count time twice.
-        total, reached = 0.0, float("-inf")
-        for start, stop in sorted(self._spans):
-            total += max(0.0, stop - max(start, reached))
-            reached = max(reached, stop)
-        return total
-
-
-@contextlib.contextmanager
-def compile_clock() -> Iterator[CompileClock]:
-    """Yields a `CompileClock` that is registered as listener until the context is left."""
-    clock = CompileClock()
-    jax.monitoring.register_event_duration_secs_listener(clock)
-    try:
-        yield clock
-    finally:
-        jax.monitoring.unregister_event_duration_listener(clock)

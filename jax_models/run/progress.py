@@ -7,15 +7,38 @@ import time
 from collections.abc import Iterator
 from typing import Self
 
+import jax.monitoring
 import tqdm
 
 from jax_models.interrupt import raise_requested
-from jax_models.run.compiler import CompileClock, compile_clock
 
 # Plain lines are for logs; more than one in this many seconds would fill a log.
 SECONDS_BETWEEN_LINES = 4.0
 # Seconds between checks whether a line is due.
 LOOK_AGAIN = 0.8
+
+
+# Events of JAX: the step before the compilation of a program, and the compilation itself.
+LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[threading.Event]:
+    """Yields an event that is set while JAX compiles, until the context is left."""
+    under_way = threading.Event()
+
+    def hear(event: str, duration_secs: float, **_: str | int) -> None:
+        if event == LOWERED:
+            under_way.set()
+        elif event == COMPILED:
+            under_way.clear()
+
+    jax.monitoring.register_event_duration_secs_listener(hear)
+    try:
+        yield under_way
+    finally:
+        jax.monitoring.unregister_event_duration_listener(hear)
 
 
 # Open counts, which print their own lines.
@@ -27,10 +50,10 @@ def tell_of_waiting() -> Iterator[None]:
     """Prints at intervals whether JAX compiles or computes, and where open counts stand."""
     ended = threading.Event()
 
-    def watch(clock: CompileClock) -> None:
+    def watch(under_way: threading.Event) -> None:
         start = last = time.monotonic()
         while not ended.wait(LOOK_AGAIN):
-            doing = "compiling ..." if clock.under_way else "at work ..."
+            doing = "compiling ..." if under_way.is_set() else "at work ..."
             with contextlib.suppress(OSError, ValueError):  # a closed stream
                 if _COUNTING:
                     last = time.monotonic()
@@ -40,8 +63,8 @@ def tell_of_waiting() -> Iterator[None]:
                     last = now
                     print(f"{doing} ({now - start:.0f} s)", flush=True)
 
-    with compile_clock() as clock:
-        watcher = threading.Thread(target=watch, args=(clock,), daemon=True)
+    with compiling() as under_way:
+        watcher = threading.Thread(target=watch, args=(under_way,), daemon=True)
         watcher.start()
         try:
             yield

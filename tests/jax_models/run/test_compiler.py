@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from jaxlib import version as jaxlib_version
 
 import jax_models as jm
 from jax_models.run import blocks, compiler
-from jax_models.run.compiler import EVENTS, CompileClock, compile_clock
+from jax_models.run.progress import compiling
 from tests.architecture import small_model
 
 LONG = 65  # rows, where `few_rows` holds
@@ -169,27 +168,13 @@ def test_a_long_axis_is_mapped_in_tiles_and_keeps_its_place(shape, few_rows):
 
 
 def test_jax_is_heard_to_begin_and_to_end(monkeypatch):
-    states, plain = [], CompileClock.__call__
-
-    def hear(self, event, *about, **more):
-        plain(self, event, *about, **more)
-        states.append(self.under_way)
-
-    monkeypatch.setattr(CompileClock, "__call__", hear)
-    with compile_clock() as heard:
+    begun = []
+    with compiling() as under_way:
+        begin = under_way.set
+        monkeypatch.setattr(under_way, "set", lambda: begun.append(begin()))
         jax.jit(lambda x: jnp.sin(x) + 41)(2.0)
-        assert any(states)
-        assert not heard.under_way
-        assert heard.seconds > 0
-    states.clear()
+        assert begun
+        assert not under_way.is_set()
+    begun.clear()
     jax.jit(lambda x: jnp.sin(x) + 42)(2.0)
-    assert states == []
-
-
-def test_events_within_one_another_are_counted_once(monkeypatch):
-    clock = CompileClock()
-    for now, seconds in ((2.0, 1.0), (3.0, 2.5), (7.0, 1.0)):
-        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
-        clock(f"{EVENTS}any", seconds)
-        clock("/another/event", seconds)
-    assert clock.seconds == 3.5
+    assert begun == []

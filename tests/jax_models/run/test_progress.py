@@ -7,8 +7,8 @@ import jax
 import pytest
 
 from jax_models.run import progress
-from jax_models.run.compiler import LOWERED
 from jax_models.run.progress import (
+    LOWERED,
     Progress,
     tell_of_waiting,
 )
