@@ -58,13 +58,11 @@ class Folder(Source):
 
     def list_tensors(self) -> None:
         """Lists the tensors from the headers of the files of weights."""
-        path = self.path
+        path, self.held = self.path, {}  # file of each tensor, and its name there
         self._files: dict[str, Any] = {}
         self._read = 0  # bytes since a file was last opened anew
-        found = self._find_tensors()
-        self._stored: dict[str, str] = {}
-        for name in found:
-            other = self._stored.setdefault(_rename(name), name)
+        for name, file in self._find_tensors().items():
+            _, other = self.held.setdefault(_rename(name), (file, name))
             if other != name:
                 raise InputError(
                     f"{str(path)!r} has tensors {other!r} and {name!r}, two names of "
@@ -75,7 +73,6 @@ class Folder(Source):
                     f"{str(path)!r} has tensor {name!r}: names with {UNMERGED!r} or '.lora_' "
                     f"are of a model whose adapter was not merged into it; {MERGE}"
                 )
-        self.held = {x: found[name] for x, name in self._stored.items()}
         self.left = set(self.held)
 
     def unwrap(self, prefix: str) -> str:
@@ -93,13 +90,12 @@ class Folder(Source):
 
     def rename(self, old: str, new: str) -> None:
         """Renames a tensor in this source."""
-        for held in (self._stored, self.held):
-            held[new] = held.pop(old)
+        self.held[new] = self.held.pop(old)
         self.left ^= {old, new}
 
     def stored(self, names: Iterable[str]) -> list[str]:
         """Returns the names that the files have for the tensors `names`, sorted."""
-        return sorted(self._stored[name] for name in names)
+        return sorted(self.held[name][1] for name in names)
 
     def where(self, key: str) -> str:
         """Words for a configuration key in messages: the key and the file."""
@@ -107,7 +103,8 @@ class Folder(Source):
 
     def header(self, name: str) -> tuple[tuple[int, ...], str]:
         """Returns the shape of a tensor, and its type in safetensors' words ("F32")."""
-        file, stored = self._open(self.held[name]), self._stored[name]
+        where, stored = self.held[name]
+        file = self._open(where)
         if isinstance(file, dict):
             return file[stored].shape, kind_of(file[stored])
         header = file.get_slice(stored)
@@ -115,13 +112,14 @@ class Folder(Source):
 
     def read(self, name: str) -> Shaped[np.ndarray, "..."]:
         """Returns a copy of a tensor of this source."""
-        file, stored = self._open(self.held[name]), self._stored[name]
+        where, stored = self.held[name]
+        file = self._open(where)
         torch = isinstance(file, dict)
         tensor = file[stored].copy() if torch else file.get_tensor(stored)
         self._read += tensor.nbytes
         if self._read > AT_ONCE:
             # Pages of an open memory map count as memory of the process.
-            del self._files[self.held[name]]
+            del self._files[where]
             self._read = 0
         return tensor
 

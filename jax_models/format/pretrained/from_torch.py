@@ -1,7 +1,8 @@
 """`from_torch`: the state of a torch module, its arrays by name, as a model."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -15,8 +16,8 @@ from jax_models.format.pretrained.load import finish, float_type
 from jax_models.format.pretrained.parts import ALL, Parts, Source, kind_of
 from jax_models.model.transformer import Transformer
 
-# Prefixes of all names that torch.compile and DistributedDataParallel add.
-WRAPPERS = ("_orig_mod.", "module.")
+# Begin of all names that torch.compile and DistributedDataParallel add.
+WRAPPERS = re.compile(r"(?:_orig_mod\.|module\.)*")
 CONVERT = "{k: v.numpy() for k, v in module.state_dict().items()}"
 
 
@@ -41,13 +42,12 @@ class State(Source):
                     f"state[{name!r}] is {type(array).__name__}; expected NumPy arrays "
                     f"by name: {CONVERT}"
                 )
-        self.config, self.wrapper = config, ""
-        names = list(state)
-        while names and (wraps := [x for x in WRAPPERS if _begin_with(names, x)]):
-            self.wrapper += wraps[0]
-            names = [name.removeprefix(wraps[0]) for name in names]
-        self.held = dict(zip(names, state.values(), strict=True))
-        self.left = set(names)
+        begins = (WRAPPERS.findall(name)[0] for name in state)
+        begin = min(begins, key=len, default="")
+        is_common = all(name.startswith(begin) for name in state)
+        self.config, self.wrapper = config, begin if is_common else ""
+        self.held = {k.removeprefix(self.wrapper): x for k, x in state.items()}
+        self.left = set(self.held)
 
     def where(self, key: str) -> str:
         """Words for a configuration key in messages: the key, an argument of `from_torch`."""
@@ -87,10 +87,6 @@ class State(Source):
                 f"{what} has shape {shape}; expected [rows, d], one row or more"
             )
         return tensor
-
-
-def _begin_with(names: Iterable[str], prefix: str) -> bool:
-    return all(name.startswith(prefix) for name in names)
 
 
 @dataclasses.dataclass(frozen=True)

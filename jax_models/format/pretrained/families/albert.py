@@ -57,8 +57,8 @@ ALBERT = bert.bert_like(
     heads=bert.HEADS
     | {
         # Dense to the embedding's width, activation, norm, embedding.
-        "masked_lm": bert.masked_lm_of(
-            "predictions.dense", "predictions.LayerNorm", "predictions.bias"
+        "masked_lm": bert.head_of(
+            "predictions.dense", norm="predictions.LayerNorm", bias="predictions.bias"
         ),
         "pooler": bert.head_of("{}pooler", "tanh"),
         "classifier": bert.head_of("{}pooler", "tanh", "classifier"),

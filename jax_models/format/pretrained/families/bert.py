@@ -73,83 +73,83 @@ def take_positions(
     return table[padding + 1 :]
 
 
-def masked_lm_of(
+def head_of(
+    # names of maps and a norm in the source, where {} stands for the base model's prefix
     dense: str,
-    norm: str,
-    # name of the last map's bias. A bias under the decoder's name must be equal if the
-    # decoder is the embedding; else it is used instead
-    bias: str,
-    # by default the layers' activation
-    activation: str | None = None,
+    # by default the layers'
+    activation: str = "",
+    # the map that ends the head, if there is one
+    last: str = "",
+    *,
+    norm: str = "",
+    # of the decoder, which ends the head if it is named
+    bias: str = "",
 ) -> Put:
-    """Returns a function that adds a masked LM head: dense, activation, norm, decoder."""
+    """Returns a function that adds a head: a map, an activation, and what follows."""
 
     def put(parts: Parts, prefix: str) -> None:
-        folder = parts.folder
-        vocab_size, narrow = parts.tensors["embedding"].shape
-        parts.move_affine("head.0", dense, narrow, parts.width)
-        parts.move_norm("head.2", norm, narrow)
-        last = put_decoder(parts, 3)
-        own = f"{parts.decoder.removesuffix('.weight')}.bias"
-        named = folder.same(bias, own) if parts.tied else own if own in folder else bias
-        parts.move("head.3.bias", named, vocab_size)
-        epsilon = parts.config["layer_norm_epsilon"]
-        parts.config["head"] = [
-            "linear",
-            activation or parts.config["activation"],
-            {"norm": "layer_norm", "epsilon": epsilon},
-            last,
-        ]
+        begin_head(parts, dense.format(prefix), activation, norm)
+        if bias:
+            put_decoder(parts, bias)
+        elif last:
+            put_outputs(parts, last)
 
     return put
 
 
-def put_decoder(parts: Parts, at: int) -> str:
-    """Adds the decoder as step `at` of a head; returns "linear", or "embedding" if tied."""
+def begin_head(
+    parts: Parts,
+    dense: str,
+    activation: str = "",
+    norm: str = "",
+    # whether the map, and the norm, have biases
+    biases: tuple[bool, bool] = (True, True),
+) -> None:
+    """Adds the first steps of a head: a map, an activation and, if named, a norm."""
+    # Rows that are normed are of the embedding's width, which the decoder reads.
+    width = parts.tensors["embedding"].shape[1] if norm else parts.width
+    parts.move_affine("head.0", dense, width, parts.width, biases[0])
+    head = ["linear", activation or parts.config["activation"]]
+    if norm:
+        parts.move_norm("head.2", norm, width, biases[1])
+        epsilon = parts.config["layer_norm_epsilon"]
+        head.append({"norm": "layer_norm", "epsilon": epsilon})
+    parts.config["head"] = head
+
+
+def put_outputs(parts: Parts, source: str) -> None:
+    """Ends a head with a map, to as many numbers as it has in the source."""
+    head, out = parts.config["head"], parts.folder.rows(f"{source}.weight")
+    parts.move_affine(f"head.{len(head)}", source, out, parts.width)
+    head.append("linear")
+
+
+def put_decoder(parts: Parts, bias: str | None = None) -> None:
+    """Ends a head with the decoder, the embedding where the two are tied."""
     folder, name, embedding = parts.folder, parts.decoder, parts.tensors["embedding"]
-    where = folder.where("tie_word_embeddings")
-    if parts.tied:
-        stored = folder.take(name, *embedding.shape) if name in folder else None
-        if stored is not None and not np.array_equal(
-            stored.astype(parts.dtype, copy=False), embedding
-        ):
+    head = parts.config.setdefault("head", [])
+    to, where = f"head.{len(head)}", folder.where("tie_word_embeddings")
+    if parts.tied and name in folder:
+        stored = folder.take(name, *embedding.shape).astype(parts.dtype, copy=False)
+        if not np.array_equal(stored, embedding):
             raise InputError(
                 f"{where} is true, and tensor {name!r} "
                 "differs from the embedding; say false, or leave the tensor out"
             )
-        return "embedding"
-    if name not in folder:
+    elif not parts.tied and name not in folder:
         raise InputError(
             f"{where} is false, and {folder.called} has the embedding alone, no tensor "
             f"{name!r}; say true if the embedding is the decoder too"
         )
-    parts.move(f"head.{at}.weight", name, *embedding.shape)
-    return "linear"
-
-
-def head_of(
-    # in turn names of maps in the source, where {} stands for the base model's prefix, and
-    # of activations, where "" stands for the layers'
-    *steps: str,
-    # of a map that ends the head; None: as many as it has in the source
-    outputs: int | None = None,
-) -> Put:
-    """Returns a function that adds a head of affine maps, of the model's width within it."""
-
-    def put(parts: Parts, prefix: str) -> None:
-        d, head = parts.width, []
-        for at, step in enumerate(steps):
-            if at % 2:
-                head.append(step or parts.config["activation"])
-                continue
-            source, out = step.format(prefix), d
-            if at == len(steps) - 1:
-                out = outputs or parts.folder.rows(f"{source}.weight")
-            parts.move_affine(f"head.{at}", source, out, d)
-            head.append("linear")
-        parts.config["head"] = head
-
-    return put
+    elif not parts.tied:
+        parts.move(f"{to}.weight", name, *embedding.shape)
+    if bias is not None:
+        # A bias under the decoder's name must be equal if the decoder is the embedding;
+        # else it is used instead.
+        own = f"{name.removesuffix('.weight')}.bias"
+        named = folder.same(bias, own) if parts.tied else own if own in folder else bias
+        parts.move(f"{to}.bias", named, embedding.shape[0])
+    head.append("embedding" if parts.tied else "linear")
 
 
 def token_classifier(parts: Parts, prefix: str) -> None:
@@ -158,10 +158,10 @@ def token_classifier(parts: Parts, prefix: str) -> None:
 
 
 HEADS: dict[str, Put] = {
-    "masked_lm": masked_lm_of(
+    "masked_lm": head_of(
         "cls.predictions.transform.dense",
-        "cls.predictions.transform.LayerNorm",
-        "cls.predictions.bias",
+        norm="cls.predictions.transform.LayerNorm",
+        bias="cls.predictions.bias",
     ),
     "pooler": head_of("{}pooler.dense", "tanh"),
     "classifier": head_of("{}pooler.dense", "tanh", "classifier"),
@@ -169,24 +169,22 @@ HEADS: dict[str, Put] = {
 }
 # RoBERTa's, ESM-2's and ELECTRA's masked LM heads have gelu whatever the layers have.
 ROBERTA_HEADS: dict[str, Put] = HEADS | {
-    "masked_lm": masked_lm_of(
-        "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "gelu"
+    "masked_lm": head_of(
+        "lm_head.dense", "gelu", norm="lm_head.layer_norm", bias="lm_head.bias"
     ),
     "classifier": head_of("classifier.dense", "tanh", "classifier.out_proj"),
 }
 ELECTRA_HEADS: dict[str, Put] = {
-    "masked_lm": masked_lm_of(
+    "masked_lm": head_of(
         "generator_predictions.dense",
-        "generator_predictions.LayerNorm",
-        "generator_lm_head.bias",
         "gelu",
+        norm="generator_predictions.LayerNorm",
+        bias="generator_lm_head.bias",
     ),
     # Of each row the logit that its symbol was replaced.
     "discriminator": head_of(
         "discriminator_predictions.dense",
-        "",
-        "discriminator_predictions.dense_prediction",
-        outputs=1,
+        last="discriminator_predictions.dense_prediction",
     ),
     "classifier": head_of("classifier.dense", "gelu", "classifier.out_proj"),
     "token_classifier": token_classifier,

@@ -19,8 +19,8 @@ DISTILBERT = Family(
     position="embeddings.position_embeddings.weight",
     decoder="vocab_projector.weight",
     heads={
-        "masked_lm": bert.masked_lm_of(
-            "vocab_transform", "vocab_layer_norm", "vocab_projector.bias"
+        "masked_lm": bert.head_of(
+            "vocab_transform", norm="vocab_layer_norm", bias="vocab_projector.bias"
         ),
         "classifier": bert.head_of("pre_classifier", "relu", "classifier"),
         "token_classifier": bert.token_classifier,

@@ -40,7 +40,7 @@ def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
 
 def causal_lm(parts: Parts, prefix: str) -> None:
     """Adds the head that predicts the next token: the embedding, or a map of its own."""
-    parts.config["head"] = [put_decoder(parts, 0)]
+    put_decoder(parts)
 
 
 def classifier(parts: Parts, prefix: str) -> None:

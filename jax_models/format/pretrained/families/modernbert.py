@@ -8,7 +8,11 @@ from typing import Any
 
 from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
-from jax_models.format.pretrained.families.bert import put_decoder
+from jax_models.format.pretrained.families.bert import (
+    begin_head,
+    put_decoder,
+    put_outputs,
+)
 from jax_models.format.pretrained.families.family import Family
 from jax_models.format.pretrained.parts import (
     Parts,
@@ -72,11 +76,9 @@ def _attention(folder: Source, kind: str, width: int) -> dict[str, Any]:
 
 def masked_lm(parts: Parts, prefix: str) -> None:
     """Adds the masked LM head: dense, activation, norm and the decoder."""
-    _head(parts)
-    last = put_decoder(parts, 3)
-    if parts.folder.flag("decoder_bias", True):
-        parts.move("head.3.bias", "decoder.bias", parts.tensors["embedding"].shape[0])
-    parts.config["head"] += [last]
+    _begin_head(parts)
+    has_bias = parts.folder.flag("decoder_bias", True)
+    put_decoder(parts, "decoder.bias" if has_bias else None)
 
 
 def classifier(parts: Parts, prefix: str) -> None:
@@ -89,23 +91,15 @@ def classifier(parts: Parts, prefix: str) -> None:
 
 def token_classifier(parts: Parts, prefix: str) -> None:
     """Adds every row's classifier: dense, activation, norm and a map to the classes."""
-    _head(parts)
-    classes = parts.folder.rows("classifier.weight")
-    parts.move_affine("head.3", "classifier", classes, parts.width)
-    parts.config["head"] += ["linear"]
+    _begin_head(parts)
+    put_outputs(parts, "classifier")
 
 
-def _head(parts: Parts) -> None:
-    folder, d = parts.folder, parts.width
-    has_bias = folder.flag("classifier_bias", False)
-    parts.move_affine("head.0", "head.dense", d, d, has_bias)
-    parts.move_norm("head.2", "head.norm", d, folder.flag("norm_bias", False))
-    epsilon = parts.config["layer_norm_epsilon"]
-    parts.config["head"] = [
-        "linear",
-        read_activation(folder, "classifier_activation", "gelu"),
-        {"norm": "layer_norm", "epsilon": epsilon},
-    ]
+def _begin_head(parts: Parts) -> None:
+    folder = parts.folder
+    activation = read_activation(folder, "classifier_activation", "gelu")
+    biases = folder.flag("classifier_bias", False), folder.flag("norm_bias", False)
+    begin_head(parts, "head.dense", activation, "head.norm", biases=biases)
 
 
 MODERNBERT = Family(
