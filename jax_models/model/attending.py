@@ -255,7 +255,7 @@ def score_changes_of_rows(
         old = project(key, attention.key_bias_by_head, before)
         formed = attention.key_norm.change(old[:, None], formed)
     formed = _turned(attention, formed, length, key_positions)
-    changes = scoring.changes_of_keys(queries, keys, moved_queries, formed)
+    changes = scoring.changes(queries, keys, moved_queries, formed)
     return _over_scale(attention, changes, length, positions)
 
 

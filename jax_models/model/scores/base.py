@@ -65,13 +65,15 @@ class Score(abc.ABC):
         del vector
         return self
 
-    @abc.abstractmethod
     def square_scale(self, key_width: int) -> int:
-        """Square of the divisor of scores, without the temperature: d_k or 1."""
+        """Square of the divisor of scores, without the temperature: d_k or, by default, 1."""
+        del key_width
+        return 1
 
-    @abc.abstractmethod
     def hidden_width(self, key_width: int) -> int:
-        """Numbers held for each pair before their sum, the score; 0 if none."""
+        """Numbers held for each pair before their sum, the score; 0 if none, by default."""
+        del key_width
+        return 0
 
     @abc.abstractmethod
     def scores(self, queries: Rows, keys: Keys) -> Scores:
@@ -84,22 +86,17 @@ class Score(abc.ABC):
         keys: Keys,
         # None where none has moved
         moved_queries: Rows | None,
-        # None where none has moved, not both
-        moved_keys: Keys | None,
+        # for all queries, or for each; None where none has moved, not both
+        moved_keys: Keys | RowKeys | None,
     ) -> Scores:
         """Returns the score changes, without subtracting two scores."""
 
-    @abc.abstractmethod
     def own_changes(
         self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: Rows, own: Own
     ) -> Scores:
         """Returns score changes when each row's query and one key, set in `own`, change."""
-
-    @abc.abstractmethod
-    def changes_of_keys(
-        self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: RowKeys
-    ) -> Scores:
-        """Returns score changes when queries change, and for each query all keys."""
+        moved = jnp.where(own[..., None], moved_keys[:, :, None], 0.0)
+        return self.changes(queries, keys, moved_queries, moved)
 
     def changes_of_rows(
         self,
@@ -111,7 +108,7 @@ class Score(abc.ABC):
     ) -> Scores:
         """Score changes when queries and, for each, the rows that `key` maps change."""
         moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
-        return self.changes_of_keys(queries, keys, moved_queries, moved)
+        return self.changes(queries, keys, moved_queries, moved)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,11 +131,6 @@ class PairwiseScore(Score):
     ) -> Scores:
         """Returns the score changes of queries and keys that broadcast."""
 
-    def square_scale(self, key_width: int) -> int:
-        """Returns 1: scores are not divided."""
-        del key_width
-        return 1
-
     def hidden_width(self, key_width: int) -> int:
         """Returns e, the width of keys."""
         return key_width
@@ -152,27 +144,12 @@ class PairwiseScore(Score):
         queries: Rows,
         keys: Keys,
         moved_queries: Rows | None,
-        moved_keys: Keys | None,
+        moved_keys: Keys | RowKeys | None,
     ) -> Scores:
         """See `Score.changes`."""
-        return self.pair_changes(
-            queries[:, :, None],
-            keys[:, None],
-            None if moved_queries is None else moved_queries[:, :, None],
-            None if moved_keys is None else moved_keys[:, None],
-        )
-
-    def own_changes(
-        self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: Rows, own: Own
-    ) -> Scores:
-        """See `Score.own_changes`."""
-        moved = jnp.where(own[..., None], moved_keys[:, :, None], 0.0)
-        return self.changes_of_keys(queries, keys, moved_queries, moved)
-
-    def changes_of_keys(
-        self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: RowKeys
-    ) -> Scores:
-        """See `Score.changes_of_keys`."""
-        return self.pair_changes(
-            queries[:, :, None], keys[:, None], moved_queries[:, :, None], moved_keys
-        )
+        if moved_queries is not None:
+            moved_queries = moved_queries[:, :, None]
+        if moved_keys is not None and moved_keys.ndim == keys.ndim:
+            moved_keys = moved_keys[:, None]
+        moved = moved_queries, moved_keys
+        return self.pair_changes(queries[:, :, None], keys[:, None], *moved)

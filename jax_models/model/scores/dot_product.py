@@ -36,11 +36,6 @@ class DotProductScore(Score):
         """Returns d_k if the score is scaled, else 1."""
         return key_width if self.scaled else 1
 
-    def hidden_width(self, key_width: int) -> int:
-        """Returns 0: a matrix product holds no terms of single pairs."""
-        del key_width
-        return 0
-
     def scores(self, queries: Rows, keys: Keys) -> Scores:
         """Returns q . k of each query q and key k."""
         return map_long_axis(
@@ -54,18 +49,22 @@ class DotProductScore(Score):
         queries: Rows,
         keys: Keys,
         moved_queries: Rows | None,
-        moved_keys: Keys | None,
+        moved_keys: Keys | RowKeys | None,
     ) -> Scores:
         """Returns (q + dq) . dk + dq . k, changes dq and dk given as `moved_`, None for 0."""
-        if moved_keys is None:
-            assert moved_queries is not None
-            return self.scores(moved_queries, keys)
-        if moved_queries is None:
-            return self.scores(queries, moved_keys)
         # Two products of changes, each of the size of the change: q' . k' - q . k would
         # cancel.
-        by_keys = self.scores(queries + moved_queries, moved_keys)
-        return by_keys + self.scores(moved_queries, keys)
+        parts = []
+        if moved_keys is not None:
+            after = queries if moved_queries is None else queries + moved_queries
+            if moved_keys.ndim == keys.ndim:
+                parts.append(self.scores(after, moved_keys))
+            else:
+                pairs = "hre,hrke->hrk"
+                parts.append(jnp.einsum(pairs, after, moved_keys, precision=HIGHEST))
+        if moved_queries is not None:
+            parts.append(self.scores(moved_queries, keys))
+        return sum(parts[1:], parts[0])
 
     def own_changes(
         self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: Rows, own: Own
@@ -76,14 +75,6 @@ class DotProductScore(Score):
         change = self.scores(moved_queries, keys)
         extra = ((queries + moved_queries) * moved_keys).sum(axis=-1)
         return change + jnp.where(own, extra[..., None], 0.0)
-
-    def changes_of_keys(
-        self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: RowKeys
-    ) -> Scores:
-        """Returns (q + dq) . dk + dq . k with other changes dk of the keys for each query."""
-        after = queries + moved_queries
-        by_keys = jnp.einsum("hre,hrke->hrk", after, moved_keys, precision=HIGHEST)
-        return by_keys + self.scores(moved_queries, keys)
 
     def changes_of_rows(
         self,
