@@ -17,8 +17,8 @@ import jax_models as jm
 from benchmarks import reference
 from bounds import compute_influence
 from bounds.cli import scan as command
-from bounds.cli.shared.in_parts import compute_parts
 from bounds.cli.main import COMMANDS
+from bounds.cli.shared.in_parts import compute_parts
 from bounds.influence import TARGETS as NAMED
 from bounds.influence.scan import Frobenius, scan
 from bounds.influence.table import frobenius
