@@ -20,6 +20,11 @@ def modules(*homes):
                 yield name, ast.parse(path.read_text())
 
 
+def found_in(find, *homes):
+    """Returns what is found in modules that are not of a form's home, by their names."""
+    return {name: words for name, tree in modules(*homes) if (words := find(tree))}
+
+
 def compared(tree, names):
     """Returns the names that a module compares something with."""
     sides = []
@@ -32,13 +37,12 @@ def compared(tree, names):
     return sorted({x.value for x in parts if isinstance(x, ast.Constant)} & set(names))
 
 
+def scores_compared(tree):
+    return compared(tree, ("additive", "dot_product", "scaled_dot_product"))
+
+
 def test_scores_are_compared_by_name_nowhere():
-    names = ("additive", "dot_product", "scaled_dot_product")
-    found = {
-        name: compared(tree, names)
-        for name, tree in modules("jax_models/model/scores/")
-    }
-    assert not {name: words for name, words in found.items() if words}
+    assert found_in(scores_compared, "jax_models/model/scores/") == {}
 
 
 WEIGHTINGS = ("softmax", "leftmost_hard", "rightmost_hard", "average_hard")
@@ -58,34 +62,29 @@ def told_apart(tree):
 
 
 def test_weightings_are_told_apart_by_what_they_say_of_themselves():
-    found = {
-        name: told_apart(tree) + compared(tree, WEIGHTINGS)
-        for name, tree in modules("jax_models/weighting/")
-    }
-    assert not {name: words for name, words in found.items() if words}
+    find = lambda tree: told_apart(tree) + compared(tree, WEIGHTINGS)
+    assert found_in(find, "jax_models/weighting/") == {}
 
 
 # The closed forms import no models, the meaning of a program is written apart from them.
 OTHER_MASKS = ("bounds/lemma5/closed_form/", "jax_models/programs/rasp/")
 
 
-def test_masks_are_compared_by_name_nowhere():
-    names = ("none", "future", "past", "strict_future", "strict_past")
-    found = {
-        name: sorted(set(compared(tree, names[1:])) | set(masks_compared(tree)))
-        for name, tree in modules("jax_models/model/mask.py", *OTHER_MASKS)
-    }
-    assert not {name: words for name, words in found.items() if words}
+MASK_WORDS = ("future", "past", "strict_future", "strict_past")
 
 
 def masks_compared(tree):
-    """Returns what a module compares a mask with, `none` included."""
-    return [
+    """Returns the masks that a module compares something with, `none` with a mask."""
+    return compared(tree, MASK_WORDS) + [
         word
         for node in ast.walk(tree)
         if isinstance(node, ast.Compare) and "mask" in ast.unparse(node.left)
         for word in compared(node, ("none",))
     ]
+
+
+def test_masks_are_compared_by_name_nowhere():
+    assert found_in(masks_compared, "jax_models/model/mask.py", *OTHER_MASKS) == {}
 
 
 # The format writes and reads the words, the initialiser makes layers of them, and the
@@ -114,23 +113,19 @@ def places_compared(tree):
 
 
 def test_where_norms_stand_is_asked_of_programs():
-    found = {name: places_compared(tree) for name, tree in modules(*PLACES)}
-    assert not {name: words for name, words in found.items() if words}
-
-
-def additive_compared(tree):
-    return compared(tree, ("additive",))
+    assert found_in(places_compared, *PLACES) == {}
 
 
 @pytest.mark.parametrize(
     ("find", "line", "found"),
     [
         (masks_compared, "x.mask == 'none'", "none"),
-        (masks_compared, "mask in ('past', 'none')", "none"),
+        (masks_compared, "mask in ('other', 'none')", "none"),
+        (masks_compared, "x == 'past'", "past"),
         (told_apart, "isinstance(x, jm.Softmax | int)", "Softmax"),
         (told_apart, "isinstance(x, (Softmax, int))", "Softmax"),
-        (additive_compared, "score == 'additive'", "additive"),
-        (additive_compared, "x if 'a' not in ('b', 'additive') else y", "additive"),
+        (scores_compared, "score == 'additive'", "additive"),
+        (scores_compared, "x if 'a' not in ('b', 'additive') else y", "additive"),
         (places_compared, "layer.combine == 'concat'", "combine"),
         (places_compared, "if 'pre' in (layer.layer_norm,): pass", "layer_norm"),
         (
@@ -146,8 +141,6 @@ def test_a_planted_comparison_is_found(find, line, found):
     assert find(ast.parse(line)) == [found]
 
 
-# Packages whose docstrings are checked.
-PLAIN = ("jax_models", "bounds")
 OPENING = re.compile(
     r"(?:Returns |Yields |Whether )?(?:what|how|which|those|that of|the same)\b", re.I
 )
@@ -164,13 +157,7 @@ def vague_docstrings(tree):
 
 
 def test_docstrings_begin_with_a_noun_or_verb_and_name_what_they_are_about():
-    found = {
-        path.relative_to(ROOT).as_posix(): list(vague_docstrings(tree))
-        for package in PLAIN
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for tree in [ast.parse(path.read_text())]
-    }
-    assert not {name: names for name, names in found.items() if names}
+    assert found_in(lambda tree: list(vague_docstrings(tree))) == {}
 
 
 @pytest.mark.parametrize(
