@@ -6,7 +6,7 @@ import pytest
 import jax_models as jm
 from tests.bounds.cli.outputs import largest_change, read_csv, read_json
 from tests.jax_models.format.pretrained.folders import weights_of
-from tests.jax_models.format.pretrained.layouts import (
+from tests.jax_models.format.pretrained.test_layouts import (
     Checkpoint,
     gamma,
     left_behind,

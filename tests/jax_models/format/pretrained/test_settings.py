@@ -238,24 +238,25 @@ def test_influences_on_it_are_those_of_the_pooled_rows(write):
             assert moved <= found.upper[i, symbol] + 1e-14
 
 
+MEAN = ["mean_tokens"]
+WIDTH = "word_embedding_dimension in "
+
+
 @pytest.mark.parametrize(
-    ("listed", "on", "said"),
+    ("listed", "on", "width", "said"),
     [
-        (POOLED, ["max_tokens"], "pooling_mode_max_tokens"),
-        (None, ["mean_tokens", "cls_token"], "pooling_mode_cls_token and pooling_mode"),
-        (POOLED, [], "1_Pooling' has no file config.json"),
-        (modules("Transformer", "Pooling", "Dense"), ["mean_tokens"], "Pooling, Dense"),
-        (modules("Pooling", "Transformer"), ["mean_tokens"], "lists Pooling"),
-        ({"a": 1}, ["mean_tokens"], "expected modules"),
+        (POOLED, ["max_tokens"], 16, ["pooling_mode_max_tokens"]),
+        (None, [*MEAN, "cls_token"], 16, ["pooling_mode_cls_token and pooling_mode"]),
+        (POOLED, [], 16, ["1_Pooling' has no file config.json"]),
+        (modules("Transformer", "Pooling", "Dense"), MEAN, 16, ["Pooling, Dense"]),
+        (modules("Pooling", "Transformer"), MEAN, 16, ["lists Pooling"]),
+        ({"a": 1}, MEAN, 16, ["expected modules"]),
+        *(
+            (None, MEAN, width, [WIDTH, f"is {width!r}, and the model's rows have 16"])
+            for width in (8, "16", None)
+        ),
     ],
 )
-def test_what_is_not_read_is_said_in_one_line(write, listed, on, said):
-    assert_says(refusal(lambda: jm.from_pretrained(write(listed, *on))), said)
-
-
-@pytest.mark.parametrize("width", [8, "16", None])
-def test_a_pooling_of_rows_of_another_width_is_refused(write, width):
-    folder = write(None, "mean_tokens", width=width)
-    said = f"is {width!r}, and the model's rows have 16"
-    line = refusal(lambda: jm.from_pretrained(folder))
-    assert_says(line, "word_embedding_dimension in ", said)
+def test_a_pooling_that_is_not_read_is_one_line(write, listed, on, width, said):
+    folder = write(listed, *on, width=width)
+    assert_says(refusal(lambda: jm.from_pretrained(folder)), *said)

@@ -218,25 +218,22 @@ def test_where_a_tokenizer_gives_no_second_type_there_is_none(
     assert type(imported(name, tmp_path, tokenizer).position) is jm.PositionTable
 
 
+NO_SINGLE, NO_TOKENIZER = "no single symbol stands between", "is no tokenizer: "
+
+
 @pytest.mark.parametrize(
-    "pieces",
+    ("post", "said"),
     [
-        (("A", 0), ("B", 1)),
-        (("A", 0), ("[SEP]", 0), ("[SEP]", 0), ("B", 1)),
-        (("A", 0), ("[SEP]", 1), ("B", 1)),
+        (template(("A", 0), ("B", 1)), NO_SINGLE),
+        (template(("A", 0), ("[SEP]", 0), ("[SEP]", 0), ("B", 1)), NO_SINGLE),
+        (template(("A", 0), ("[SEP]", 1), ("B", 1)), NO_SINGLE),
+        (3, NO_TOKENIZER),
+        ({"processors": [1]}, NO_TOKENIZER),
+        ({"type": "TemplateProcessing"}, NO_TOKENIZER),
     ],
 )
-def test_types_that_no_single_symbol_tells_are_refused(pieces, tmp_path):
-    line = refusal(lambda: imported("bert", tmp_path, template(*pieces)))
-    assert_says(line, "no single symbol stands between")
-
-
-@pytest.mark.parametrize(
-    "post", [3, {"processors": [1]}, {"type": "TemplateProcessing"}]
-)
-def test_a_broken_template_is_a_line(post, tmp_path):
-    line = refusal(lambda: imported("bert", tmp_path, post))
-    assert_says(line, "is no tokenizer: ")
+def test_a_template_that_tells_no_types_is_refused(post, said, tmp_path):
+    assert_says(refusal(lambda: imported("bert", tmp_path, post)), said)
 
 
 @pytest.mark.parametrize(
