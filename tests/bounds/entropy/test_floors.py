@@ -28,7 +28,7 @@ from jax_models.languages import DyckSource, RegularLanguage, get_source
 from jax_models.training import Training, run_training
 from tests.architecture import small_model
 from tests.bounds.entropy.floor_models import SOURCES, P, blind_model, random_model
-from tests.jax_models.languages.grammar import (
+from tests.jax_models.languages.test_sources import (
     cross_entropy,
     dyck_follows,
     parity_follows,

@@ -14,8 +14,7 @@ import pytest
 
 from jax_models.weighting import WEIGHTINGS, Column, Tile
 from tests.jax_models.weighting import laws
-from tests.jax_models.weighting.laws import moved_keys, part
-from tests.jax_models.weighting.rows import (
+from tests.jax_models.weighting.laws import (
     HEADS,
     KEYS,
     ROWS,
@@ -24,6 +23,8 @@ from tests.jax_models.weighting.rows import (
     Rows,
     attended,
     draw,
+    moved_keys,
+    part,
 )
 
 CELL = 0.25
@@ -210,6 +211,9 @@ def test_what_the_summary_decides_is_what_seeing_all_keys_gives(name, levels):
     for seed in range(3):
         (whole, expected), (change, found), decided = draw_set(name, levels, seed)
         assert 0.3 < decided.mean()
+        # Of some that are not decided the best keys all left.
+        wrong = np.abs(found - expected).max(axis=-1) > 1e-9
+        assert wrong[~decided].any() or levels < 40
         np.testing.assert_allclose(found[decided], expected[decided], 1e-12, 1e-13)
         # The two best cells too, and how many keys are in the best: the tie report.
         for level in ("first", "second"):
@@ -219,15 +223,6 @@ def test_what_the_summary_decides_is_what_seeing_all_keys_gives(name, levels):
                 np.testing.assert_array_equal(
                     *(getattr(x, field)[decided] for x in (one, two))
                 )
-
-
-@pytest.mark.parametrize("name", HARD)
-def test_what_it_does_not_decide_would_often_be_wrong(name):
-    """The claim is not idle: without it rows whose best keys all left go wrong."""
-    (_, expected), (_, found), decided = draw_set(name, 40, 0)
-    wrong = np.abs(found - expected).max(axis=-1) > 1e-9
-    assert not wrong[decided].any()
-    assert wrong.any()
 
 
 @pytest.mark.parametrize("name", HARD)

@@ -16,10 +16,10 @@ from jax_models.weighting import (
     make_weighting,
 )
 from tests.jax_models.weighting import laws
-from tests.jax_models.weighting.laws import LAWS
-from tests.jax_models.weighting.rows import (
+from tests.jax_models.weighting.laws import (
     HEADS,
     KEYS,
+    LAWS,
     ROWS,
     WIDTH,
     Replacement,

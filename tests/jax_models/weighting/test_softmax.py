@@ -9,8 +9,14 @@ import pytest
 
 from jax_models.weighting import Softmax, Tile
 from tests.jax_models.weighting import laws
-from tests.jax_models.weighting.laws import moved_keys, part
-from tests.jax_models.weighting.rows import KEYS, Replacement, Rows, moved_change
+from tests.jax_models.weighting.laws import (
+    KEYS,
+    Replacement,
+    Rows,
+    moved_change,
+    moved_keys,
+    part,
+)
 
 # Two rows, of different top columns, where most columns have the top one's value.
 LOG2, SEEN = np.log(2.0), np.ones((2, KEYS), bool)
