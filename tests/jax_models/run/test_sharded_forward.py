@@ -126,15 +126,6 @@ def test_a_merge_without_the_last_tile_is_noticed(monkeypatch):
     assert np.abs(shared - jm.apply(model, tokens)).max() > 1e-3
 
 
-@pytest.mark.parametrize("length", [45, 10**5])
-def test_usual_numbers_of_devices_cut_the_keys_alike(length):
-    cut = [share_out(length, devices) for devices in (1, 2, 4, 8)]
-    assert len({shares.tile for shares in cut}) == 1
-    assert len({shares.tiles * shares.devices for shares in cut}) == 1
-    blocks_of = {s.own_rows(2 * s.tile) * s.devices for s in cut}
-    assert len(blocks_of) == 1
-
-
 @pytest.mark.slow
 @long_inputs
 def test_a_device_holds_its_share_and_nothing_of_size_n_by_n():
