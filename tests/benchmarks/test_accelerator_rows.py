@@ -2,94 +2,71 @@
 
 import json
 
-import jax
 import pytest
 
 from benchmarks import accelerator_rows as rows
-from benchmarks.flags import benchmark_flags
-from benchmarks.script import Benchmark, read_lines
+from benchmarks.script import read_lines
 from bounds.store.results import ResultStore, cell_key
 from jax_models import InputError
+from tests.benchmarks.test_script import EXHAUSTED, Squares
 
 
-class Lengths:
-    """A benchmark of cells n = 1, 2, ..., which may fail, or whose run may end."""
-
-    def __init__(self, out):
-        self.store, self.measured, self.fails = out / "results.sqlite", [], {}
-        values = benchmark_flags("lengths")
-        benchmark = Benchmark(
-            "lengths", values, list, self.measure, lambda config, row: f"{row}"
-        )
-        self.cells = [
-            rows.Cell(benchmark, {"command": "lengths", "version": "0.1.0", "n": n})
-            for n in (1, 2, 3)
-        ]
-
-    def measure(self, config):
-        self.measured.append(config["n"])
-        if config["n"] in self.fails:
-            raise self.fails[config["n"]]
-        return {"warm_seconds": 1.0}
+class Rows(Squares):
+    """Its cells as those of an accelerator."""
 
     def run(self, minutes=1.0, **how):
-        self.measured = []
+        configs = [{"command": "squares", "version": "", "n": n} for n in (1, 2, 3)]
+        self.measured, cells = [], [rows.Cell(self.benchmark, x) for x in configs]
         with ResultStore(self.store) as store:
-            return rows.measure_all(self.cells, store, minutes, **how)
+            return rows.measure_all(cells, store, minutes, **how)
 
 
 def test_a_second_call_does_what_is_left_and_last_what_the_first_died_in(tmp_path):
-    lengths = Lengths(tmp_path)
-    lengths.fails = {2: SystemExit(137)}
+    squares = Rows(tmp_path)
+    squares.fails = {2: SystemExit(137)}
     with pytest.raises(SystemExit):
-        lengths.run()
-    assert lengths.measured == [1, 2]
-    lengths.fails = {}
-    assert lengths.run() == []
-    assert lengths.measured == [3, 2]
-    assert lengths.run() == []
-    assert lengths.measured == []
-    lengths.run(fresh=True)
-    assert lengths.measured == [1, 2, 3]
+        squares.run()
+    assert squares.measured == [1, 2]
+    squares.fails = {}
+    assert squares.run() == []
+    assert squares.measured == [3, 2]
+    assert squares.run() == []
+    assert squares.measured == []
+    squares.run(fresh=True)
+    assert squares.measured == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"),
-        InputError("no peer"),
-    ],
-)
+@pytest.mark.parametrize("error", [EXHAUSTED, InputError("no peer")])
 def test_a_cell_that_fails_is_said_and_the_others_are_measured(tmp_path, error):
-    lengths = Lengths(tmp_path)
-    lengths.fails = {1: error}
-    (line,) = lengths.run()
-    assert line.startswith("failed: lengths: n = 1")
+    squares = Rows(tmp_path)
+    squares.fails = {1: error}
+    (line,) = squares.run()
+    assert line.startswith("failed: squares: n = 1")
     assert str(error) in line
-    assert lengths.measured == [1, 2, 3]
+    assert squares.measured == [1, 2, 3]
 
 
 def test_without_minutes_nothing_is_measured(tmp_path):
-    lengths = Lengths(tmp_path)
-    assert len(lengths.run(minutes=0.0)) == 3
-    assert lengths.measured == []
+    squares = Rows(tmp_path)
+    assert len(squares.run(minutes=0.0)) == 3
+    assert squares.measured == []
 
 
 def test_rows_replace_those_of_the_same_script_in_a_file(tmp_path):
     path = tmp_path / "rows.jsonl"
     fields = dict.fromkeys(["row", "versions", "seconds", "git_commit", "finished"])
     old = [
-        {"config": {"command": name, "n": 9}, **fields} for name in ("lengths", "other")
+        {"config": {"command": name, "n": 9}, **fields} for name in ("squares", "other")
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in old))
-    lengths = Lengths(tmp_path)
-    lengths.fails = {3: SystemExit(137)}
+    squares = Rows(tmp_path)
+    squares.fails = {3: SystemExit(137)}
     with pytest.raises(SystemExit):
-        lengths.run(jsonl=str(path))
+        squares.run(jsonl=str(path))
     found = [(x["config"]["command"], x["config"]["n"]) for x in read_lines(path)]
-    assert sorted(found) == [("lengths", 1), ("lengths", 2), ("other", 9)]
-    lengths.fails = {}
-    lengths.run(jsonl=str(path))
+    assert sorted(found) == [("other", 9), ("squares", 1), ("squares", 2)]
+    squares.fails = {}
+    squares.run(jsonl=str(path))
     assert len(read_lines(path)) == 4
 
 

@@ -16,12 +16,14 @@ from benchmarks.script import Benchmark, grid, json_lines, measure_cells, report
 from bounds.store.results import ResultStore
 from jax_models import InputError
 
+EXHAUSTED = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
 
 class Squares:
-    """A benchmark that counts how often it measures and fails where it is told to."""
+    """A benchmark of a few numbers, some of which may fail, or end the run."""
 
-    def __init__(self, out, *arguments, fails=()):
-        self.count, self.fails = 0, fails
+    def __init__(self, out, *arguments):
+        self.measured, self.fails = [], {}
         self.values = benchmark_flags("squares", repeats=3, budget=1.0, table=True)
         numbers = define_integers(self.values, "numbers", [1, 2, 3], "what is squared")
         self.values(["squares", f"--out={out}", *arguments])
@@ -29,17 +31,17 @@ class Squares:
         self.benchmark = Benchmark(
             "squares",
             self.values,
-            lambda: grid(number=numbers.value),
+            lambda: grid(n=numbers.value),
             self.measure,
-            lambda config, row: f"{config['number']}: {row['square']}",
+            lambda config, row: f"{config['n']}: {row['square']}",
             lambda measured: "\n".join(str(row["square"]) for _, row in measured),
         )
 
     def measure(self, config):
-        self.count += 1
-        if config["number"] in self.fails:
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-        return {"square": config["number"] ** 2, "missing": float("nan")}
+        self.measured.append(config["n"])
+        if config["n"] in self.fails:
+            raise self.fails[config["n"]]
+        return {"square": config["n"] ** 2, "missing": float("nan")}
 
     def run(self, fresh=False):
         with ResultStore(self.store) as store:
@@ -50,14 +52,14 @@ def test_a_row_is_measured_once_and_again_where_asked(tmp_path):
     first, again = Squares(tmp_path), Squares(tmp_path)
     measured, failed = first.run()
     assert [row["square"] for _, row in measured] == [1, 4, 9]
-    assert (first.count, failed) == (3, 0)
+    assert (first.measured, failed) == ([1, 2, 3], 0)
     assert [row["square"] for _, row in again.run()[0]] == [1, 4, 9]
-    assert again.count == 0
+    assert again.measured == []
     again.run(fresh=True)
-    assert again.count == 3
+    assert again.measured == [1, 2, 3]
     other = Squares(tmp_path, "--repeats=4", "--numbers=2,3")
     other.run()
-    assert other.count == 2
+    assert other.measured == [2, 3]
 
 
 def test_every_row_states_where_and_how_it_was_measured(tmp_path):
@@ -72,21 +74,22 @@ def test_every_row_states_where_and_how_it_was_measured(tmp_path):
 
 
 def test_a_cell_without_memory_is_recorded_and_the_others_are_measured(tmp_path):
-    squares = Squares(tmp_path, fails=[2])
+    squares = Squares(tmp_path)
+    squares.fails = {2: EXHAUSTED}
     measured, failed = squares.run()
     assert [row["square"] for _, row in measured] == [1, 9]
     assert failed == 1
     with ResultStore(squares.store) as store:
         rows = [row for row in store.table() if row["status"] == "failed"]
-    assert [
-        (row["config.number"], "out of memory" in row["message"]) for row in rows
-    ] == [(2, True)]
+    assert [(row["config.n"], "out of memory" in row["message"]) for row in rows] == [
+        (2, True)
+    ]
 
 
 def test_a_mistake_in_a_measurement_is_not_hidden(tmp_path):
     squares = Squares(tmp_path)
     squares.benchmark = Benchmark(
-        "squares", squares.values, lambda: [{"number": 1}], lambda config: {}[1], str
+        "squares", squares.values, lambda: [{"n": 1}], lambda config: {}[1], str
     )
     with pytest.raises(KeyError):
         squares.run()
@@ -100,7 +103,7 @@ def test_lines_hold_config_row_and_provenance(tmp_path):
         text = json_lines(measured, store)
         assert json_lines(again, store) == text
     lines = [json.loads(line) for line in text.splitlines()]
-    assert [line["config"]["number"] for line in lines] == [1, 2, 3]
+    assert [line["config"]["n"] for line in lines] == [1, 2, 3]
     assert lines[2]["row"] == {"square": 9, "missing": None}
     for line in lines:
         assert line["versions"]["jax"] == jax.__version__
