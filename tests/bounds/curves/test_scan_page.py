@@ -53,9 +53,8 @@ def array(kept):
 def test_a_map_tells_positions_rows_values_and_radii(n):
     random = np.random.default_rng(n)
     tokens, values = random.integers(0, 20, n), random.random((n, n))
-    scan = made(
-        values, ("position", "row"), tokens, lower=values - 1, upper=values + values
-    )
+    ends = {"lower": values - 1, "upper": values + values}
+    scan = made(values, "position row", tokens, **ends)
     page = scan_page(scan, "|Δ logits|, nats", letter)
     trace, layout = drawn(page)
     np.testing.assert_array_equal(array(trace["z"]), values.T)
@@ -74,14 +73,9 @@ def test_a_map_tells_positions_rows_values_and_radii(n):
 def test_what_has_more_axes_names_the_substitute_of_the_largest_change():
     values = np.random.default_rng(0).normal(size=(3, 4, 3, 2))
     values[0, 1] = np.nan
-    symbols = np.array([7, 4, 9, 2])
-    scan = made(
-        values,
-        ("position", "symbol", "row", "target"),
-        np.array([4, 0, 1]),
-        symbols=symbols,
-        upper=values + np.arange(4)[:, None, None],
-    )
+    symbols, upper = [7, 4, 9, 2], values + np.arange(4)[:, None, None]
+    axes = "position symbol row target"
+    scan = made(values, axes, [4, 0, 1], symbols=symbols, upper=upper)
     trace, _ = drawn(scan_page(scan, "change", letter))
     for p in range(3):
         for row in range(3):
@@ -97,14 +91,8 @@ def test_what_has_more_axes_names_the_substitute_of_the_largest_change():
 
 def test_marks_in_names_are_no_marks_of_the_page():
     values = np.array([[np.nan, -1.0], [2.0, np.nan]])
-    scan = made(
-        values,
-        ("position", "symbol"),
-        np.array([0, 1]),
-        symbols=np.array([0, 1]),
-        rows=np.array([1]),
-        kind="estimated",
-    )
+    given = {"symbols": [0, 1], "rows": [1], "kind": "estimated"}
+    scan = made(values, "position symbol", [0, 1], **given)
     page = scan_page(scan, "a < b", lambda s: "</script><b>")
     trace, _ = drawn(page)
     assert trace["y"] == [f"&lt;/script&gt;&lt;b&gt; ({s})" for s in (0, 1)]
@@ -116,6 +104,6 @@ def test_marks_in_names_are_no_marks_of_the_page():
 
 def test_a_page_without_plotly_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    scan = made(np.ones(3), ("position",), np.array([3, 1, 2]))
+    scan = made(np.ones(3), "position", [3, 1, 2])
     with pytest.raises(InputError, match=r"pip install 'attention-bounds\[html\]'"):
         scan.to_html("scan.html")

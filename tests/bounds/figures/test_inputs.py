@@ -89,19 +89,18 @@ LETTERS = "ACDEFGHIKLMNPQRSTVWY"
 
 
 def made(values, axes, tokens, **changed):
-    """A scan of letters that has these values."""
-    n = len(tokens)
-    return Scan(
-        **{
-            **dict.fromkeys(("values", "lower", "upper"), values),
-            **{"enclosed": np.ones(values.shape, bool), "rounding": "all"},
-            **{"axes": axes, "positions": np.arange(n), "symbols": np.arange(20)},
-            **{"rows": np.arange(n), "target_symbols": None, "tokens": tokens},
-            **{"target": "logits", "kind": "exact", "method": "exhaustive"},
-            **{"reason": "", "substitutions": 0, "ties": None, "seconds": 0.0},
-            **changed,
-        }
-    )
+    """A scan of letters that has these values, along axes by name."""
+    values, tokens = np.asarray(values), np.asarray(tokens)
+    at = np.arange(len(tokens))
+    listed = {"positions": at, "symbols": np.arange(20), "rows": at}
+    fields = dict.fromkeys(("values", "lower", "upper"), values)
+    fields |= {"enclosed": np.ones(values.shape, bool), "rounding": "all"}
+    axes = tuple(axes.split() if isinstance(axes, str) else axes)
+    fields |= {"axes": axes, "target_symbols": None, "tokens": tokens}
+    fields |= {"target": "logits", "kind": "exact", "method": "exhaustive"}
+    fields |= {"reason": "", "substitutions": 0, "ties": None, "seconds": 0.0}
+    fields |= listed | changed
+    return Scan(**fields | {name: np.asarray(fields[name]) for name in listed})
 
 
 def image(axes):
@@ -127,7 +126,7 @@ def test_a_heat_map_has_all_substitutes_and_marks_the_wild_type(tokens):
     n = len(tokens)
     values = np.random.default_rng(1).random((n, 20))
     values[np.arange(n), tokens] = np.nan
-    scan = made(values, ("position", "symbol"), tokens, rows=np.array([2]))
+    scan = made(values, "position symbol", tokens, rows=[2])
     figure = scan_figure(scan, "‖Δ logits‖₂", letter)
     panels = [axes for axes in figure.axes if axes.images]
     assert len(panels) == -(-n // 128)
@@ -146,7 +145,7 @@ def test_a_heat_map_has_all_substitutes_and_marks_the_wild_type(tokens):
 def test_points_of_residues_stand_at_their_numbers(first):
     tokens = np.array([3, 1, 0, 2])
     name = Residues(letter, tokens, (3,), first)  # D is special, and has no number
-    scan = made(np.arange(1.0, 5.0), ("position",), tokens, rows=np.array([3]))
+    scan = made(np.arange(1.0, 5.0), "position", tokens, rows=[3])
     (axes,) = scan_figure(scan, "change", name).axes
     points, *_ = (line for line in axes.lines if line.get_marker() == "o")
     np.testing.assert_array_equal(points.get_xdata(), first + np.arange(3))
@@ -160,7 +159,7 @@ def test_a_map_has_positions_across_and_rows_down(tokens):
     values = np.random.default_rng(2).random((n, n))
     values[np.arange(n), np.arange(n)] = 50
     values[1, 2] = 3.0
-    figure = scan_figure(made(values, ("position", "row"), tokens), "change", letter)
+    figure = scan_figure(made(values, "position row", tokens), "change", letter)
     axes, bar = figure.axes
     np.testing.assert_array_equal(image(axes), values.T)
     # The diagonal does not set the scale, which says that it lies beyond.
@@ -178,27 +177,24 @@ def test_signed_changes_are_about_zero_and_axes_beyond_two_are_largest():
     tokens = np.array([3, 1, 0])
     values = np.zeros((3, 20, 3))
     values[0, 5, 1], values[0, 6, 1] = 1.0, -2.0
-    (axes, _) = scan_figure(
-        made(values, ("position", "symbol", "row"), tokens), "x"
-    ).axes
+    (axes, _) = scan_figure(made(values, "position symbol row", tokens), "x").axes
     assert image(axes)[1, 0] == 2.0
-    (axes, _) = scan_figure(
-        made(values[:, :, 1], ("position", "symbol"), tokens, rows=np.array([1])), "x"
-    ).axes
+    scan = made(values[:, :, 1], "position symbol", tokens, rows=[1])
+    (axes, _) = scan_figure(scan, "x").axes
     assert axes.images[0].get_clim() == (-2, 2)
 
 
 def test_symbols_of_each_position_stand_in_their_own_row():
     tokens, symbols = np.array([3, 1]), np.array([[7, 4], [4, -1]])
     values = np.array([[0.5, 0.25], [0.75, np.nan]])
-    scan = made(values, ("position", "symbol"), tokens, symbols=symbols)
+    scan = made(values, "position symbol", tokens, symbols=symbols)
     (axes, _) = scan_figure(scan, "x", letter).axes
     np.testing.assert_array_equal(image(axes), [[0.25, 0.75], [0.5, np.nan]])
 
 
 def test_many_symbols_are_drawn_as_the_largest_of_each_position():
     values = np.random.default_rng(0).random((5, 100))
-    scan = made(values, ("position", "symbol"), np.arange(5), symbols=np.arange(100))
+    scan = made(values, "position symbol", np.arange(5), symbols=np.arange(100))
     (axes,) = scan_figure(scan, "x").axes
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), values.max(axis=1))
 
@@ -228,7 +224,7 @@ def test_letters_are_as_high_as_the_largest_change_at_their_position(n, names):
     tokens = drawn_tokens(n)
     values = np.random.default_rng(3).normal(size=(n, 20, 3))
     values[np.arange(n), tokens] = np.nan
-    scan = made(values, ("position", "symbol", "row"), tokens, rows=np.arange(3))
+    scan = made(values, "position symbol row", tokens, rows=np.arange(3))
     figure = scan_figure(scan, "change", names, "letters")
     across = 64 if len(names(0)) == 1 else 40
     assert len(figure.axes) == -(-n // across)
@@ -245,12 +241,7 @@ def test_letters_are_as_high_as_the_largest_change_at_their_position(n, names):
 
 
 def test_the_watched_rows_own_letter_is_cut_and_says_its_value():
-    scan = made(
-        np.array([1.0, -2.0, 64.0, np.nan, 0.0]),
-        ("position",),
-        np.array([3, 1, 2, 0, 4]),
-        rows=np.array([2]),
-    )
+    scan = made([1.0, -2.0, 64.0, np.nan, 0.0], "position", [3, 1, 2, 0, 4], rows=[2])
     (axes,) = scan_figure(scan, "change", letter, "letters").axes
     top = axes.get_ylim()[1]
     assert 2 < top < 3
@@ -264,14 +255,14 @@ def test_the_watched_rows_own_letter_is_cut_and_says_its_value():
 
 @pytest.mark.parametrize("shape", ["map", "heat", "tree"])
 def test_a_figure_of_an_axis_that_is_not_there_is_refused(shape):
-    scan = made(np.ones(3), ("position",), np.array([3, 1, 2]))
+    scan = made(np.ones(3), "position", [3, 1, 2])
     with pytest.raises(InputError, match=f"figure = '{shape}'"):
         scan.plot(figure=shape)
 
 
 def test_a_scan_draws_its_own_file(tmp_path):
     values, both = np.array([[np.nan, 0.5], [-0.25, np.nan]]), np.array([0, 1])
-    scan = made(values, ("position", "symbol"), both, symbols=both, rows=both[1:])
+    scan = made(values, "position symbol", both, symbols=both, rows=both[1:])
     scan.plot(tmp_path / "scan.svg", "Δ logits", letter)
     assert "Δ logits" in (tmp_path / "scan.svg").read_text()
     with pytest.raises(InputError, match="figures are png, pdf, svg files"):

@@ -32,14 +32,6 @@ def test_an_integer_and_a_float_of_the_same_value_are_different_configurations()
     assert cell_key({"lengths": np.arange(3)}) == cell_key({"lengths": [0, 1, 2]})
 
 
-def test_a_second_record_replaces_the_first(path):
-    with ResultStore(path) as store:
-        store.record(CONFIG, {"influence": 1.0}, seconds=0.0)
-        store.record(CONFIG, {"influence": 2.0}, seconds=0.0)
-        assert store.find(CONFIG) == {"influence": 2.0}
-        assert len(store.table()) == 1
-
-
 def test_a_failure_is_kept_with_its_message_and_is_no_result(path):
     with ResultStore(path) as store:
         # The name of a file that is no text.
