@@ -11,6 +11,7 @@ from bounds.batch.specification import (
     read_sweep,
 )
 from jax_models import InputError
+from jax_models.arguments import SPEC_BYTES
 
 FIXED = {"bounds": "none", "layer_norm": "pre", "include_query": "true", "d_ff": "8"}
 SWEEP = {"weighting": ("softmax", "average_hard"), "lengths": ("16", "16,32")}
@@ -87,6 +88,20 @@ def test_a_product_beyond_measure_is_refused():
         ("a.json", "[" * 10**5, "cannot be read"),
         ("a.toml", "a = " + "[" * 10**5, "cannot be read"),
         ("a.toml", "command = ", "cannot be read"),
+        *(
+            (f"a.{end}", " " * (SPEC_BYTES + 1), "has more than 1048576 bytes")
+            for end in ("toml", "json")
+        ),
+        *(
+            ("a.toml", text, "a key of more than 16 parts")
+            for text in (
+                ".".join(["a"] * 20_000) + " = 1",
+                "[" + " . ".join(["a"] * 20_000) + "]",
+                "x = {" + ".".join(['"a b"'] * 100) + " = 1}",
+                'x = {b = "\\"", ' + "a." * 17 + 'a = 1, c = "x"}',
+                "'a b'" + ".'a.b'" * 16 + " = 1",
+            )
+        ),
         ("a.json", "{", "cannot be read"),
         ("a.json", "[]", "is list; expected an object with command, fixed, sweep"),
         ("a.json", "{}", "command = None"),
@@ -106,3 +121,10 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, name, text, complaint)
     with pytest.raises(InputError, match=complaint) as caught:
         read_specification(str(tmp_path / name))
     assert name in str(caught.value)
+
+
+def test_values_with_dots_are_no_keys(tmp_path):
+    many = ", ".join(f"{k / 10}" for k in range(1, 40))
+    text = f'command = "curve"\nfixed.out = "{".".join("a" * 40)}"\n'
+    (tmp_path / "a.toml").write_text(f"{text}sweep.scale = [{many}]")
+    assert len(read_specification(str(tmp_path / "a.toml")).sweep["scale"]) == 39

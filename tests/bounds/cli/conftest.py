@@ -28,6 +28,11 @@ class Run:
     out: str
     err: str
 
+    def done(self):
+        """The command ended with exit code 0 and had nothing to warn of; returns itself."""
+        assert (self.code, self.err) == (0, "")
+        return self
+
     def assert_refused(self, complaint):
         """The command ended with exit code 1 and one line that has the complaint."""
         assert self.code == 1, self.err

@@ -1,19 +1,26 @@
 """A sweep computes each cell once, whatever stops it, and says what is wrong first."""
 
+import contextlib
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from bounds.batch.specification import Specification
+from bounds.cli.batch import BatchOptions
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.options import fields_of
 from bounds.cli.shared.swept import make_cells, quantity_of
 from bounds.store.results import cell_key, read_cells, read_store
+from jax_models import InputError
 from tests.bounds.cli.outputs import read_csv
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -40,8 +47,7 @@ def finished(path):
 
 
 def test_a_sweep_writes_the_rows_of_all_cells(run):
-    result = run("batch", *SWEEP)
-    assert (result.code, result.err) == (0, "")
+    run("batch", *SWEEP).done()
     rows = read_csv("batch")
     assert [(row["sweep.lengths"], row["sweep.p"]) for row in rows] == [
         (n, p) for n in ("2", "4", "8") for p in ("0.2", "0.7")
@@ -157,13 +163,11 @@ def test_a_bug_in_a_cell_does_not_stop_the_others(run, monkeypatch):
 
 
 def test_a_sweep_without_time_or_of_a_plan_computes_nothing(run, tmp_path):
-    result = run("batch", *SWEEP, "--dry_run")
-    assert result.code == 0
+    result = run("batch", *SWEEP, "--dry_run").done()
     assert "6 of 6 cells to compute" in result.out
     assert "lengths=8 p=0.7" in result.out
     assert not list(tmp_path.iterdir())
-    result = run("batch", *SWEEP, "--max_seconds=0")
-    assert (result.code, result.err) == (0, "")
+    result = run("batch", *SWEEP, "--max_seconds=0").done()
     assert "6 cells are left" in result.out
     assert len(read_cells(STORE)) == 0
     assert run("batch", *SWEEP).code == 0
@@ -273,3 +277,77 @@ def test_a_sweep_killed_at_random_moments_ends_like_an_undisturbed_one(
     # The comparison sees one wrong digit.
     rows[0]["rows"][0]["optimal"] *= 1 + 2**-52
     assert rows != result_rows("whole/results.sqlite")
+
+
+FLAGS = {
+    "language": ("dyck2", "--language=dyck2"),
+    "lengths": ("2,4", "--lengths=2,4"),
+    "diagonal": ("false", "--nodiagonal"),
+    "rows": ("2", "--rows=2"),
+    "temperature": ("1,inverse_log:2", "--temperature=1,inverse_log:2"),
+    "p": ("1e-05", "--p=1e-05"),
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("entropy", ("language", "lengths", "p")),
+        ("scan", ("language", "diagonal", "rows")),
+        ("curve", ("lengths", "temperature")),
+    ],
+)
+def test_flags_beside_the_command_are_held_fixed_in_all_cells(tmp_path, command, names):
+    typed = [FLAGS[name][1] for name in names]
+    apart = [part for flag in typed for part in flag.split("=", 1)]
+    given = {name: FLAGS[name][0] for name in names}
+    expected = Specification(command, given, {"seed": ("1", "2")})
+    fixed = {name: value for name, value in given.items() if name != names[0]}
+    text = {"command": command, "fixed": fixed, "sweep": {"seed": [1, 2]}}
+    (tmp_path / "a.json").write_text(json.dumps(text))
+    for arguments in (
+        [*typed, f"--command={command}", "--sweep=seed=1,2"],
+        [*apart, "--command", command, "--sweep", "seed=1,2"],
+        [f"--spec={tmp_path}/a.json", typed[0]],
+    ):
+        batch = COMMANDS["batch"]
+        options = batch.read(arguments)
+        assert isinstance(options, BatchOptions)
+        assert options.specification() == expected
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # what Dask warns of
+def test_a_sweep_joins_a_running_scheduler_and_outlives_a_worker(run, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    cells, killed, store = 160, [], "far/results.sqlite"
+    sweep = ["batch", "--command=entropy", "--sweep=language=parity,dyck2"]
+    sweep += [f"--sweep=lengths={','.join(map(str, range(2, 42)))}", "--sweep=p=0.3,7"]
+
+    def kill(worker):
+        """Kill the worker when some cells are finished and most are not."""
+        while not killed:
+            with contextlib.suppress(OSError, InputError):  # before the store is made
+                if (held := len(read_cells(store))) >= 5:
+                    os.kill(worker, signal.SIGKILL)
+                    killed.append(held)
+            time.sleep(0.01)
+
+    settings = {"processes": True, "threads_per_worker": 1, "host": "127.0.0.1"}
+    with (
+        distributed.LocalCluster(2, dashboard_address=None, **settings) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        address, workers = cluster.scheduler_address, client.run(os.getpid).values()
+        assert len(set(workers)) == 2
+        killer = threading.Thread(target=kill, args=[*workers][:1])
+        killer.start()
+        result = run(*sweep, f"--scheduler={address}", "--out=far")
+        killer.join()
+    told = f"{cells // 2} of {cells} cells failed"
+    result.assert_refused(told)
+    assert killed[0] < cells
+    run(*sweep, "--out=near").assert_refused(told)
+    rows = result_rows(store)
+    assert len(rows) == cells
+    assert rows == result_rows("near/results.sqlite")

@@ -17,8 +17,7 @@ PROMISED = (
 
 def test_the_rows_are_the_closed_forms_of_the_python_interface(run, model_file):
     path = model_file(num_layers=2, mask="none", scale=0.3)
-    result = run("constants", f"--model={path}", "--lengths=2,50")
-    assert result.code == 0, result.err
+    result = run("constants", f"--model={path}", "--lengths=2,50").done()
     rows = read_json("constants")["rows"]
     at = [(row["n"], row["layer"]) for row in rows]
     assert at == [(2, 1), (2, 2), (50, 1), (50, 2)]

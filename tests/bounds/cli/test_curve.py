@@ -8,7 +8,7 @@ import pytest
 
 import jax_models as jm
 from benchmarks import reference
-from bounds import bound_curve, read_store
+from bounds import bound_curve, closed_form_bounds, read_store
 from bounds.curves.columns import CURVE_BOUNDS, CurveBound, CurveColumn
 from bounds.curves.inputs import sampled_inputs
 from bounds.curves.measurement import measure
@@ -35,8 +35,7 @@ def reweighted(model, label):
 
 
 def test_the_main_job_measures_four_weightings_of_one_model(run, make_model):
-    result = run("curve", *TINY, "--lengths=4", "--seed=5")
-    assert (result.code, result.err) == (0, "")
+    run("curve", *TINY, "--lengths=4", "--seed=5").done()
     rows = read_csv("curve")
     assert len(rows) == len(LABELS) * 2
     base = make_model(key=5, mask="future", position="sinusoidal", scale=0.5)
@@ -186,8 +185,7 @@ def test_a_file_is_measured_with_its_own_weighting_unless_others_are_named(
 
 def test_a_construction_is_measured_on_strings_with_its_query_token(run):
     asked = ["--preset=parity", "--target=logits", "--method=exhaustive"]
-    result = run("curve", *asked, NONE, "--lengths=4,8,16,32", "--num_inputs=2")
-    assert (result.code, result.err) == (0, "")
+    run("curve", *asked, NONE, "--lengths=4,8,16,32", "--num_inputs=2").done()
     # Every bit of every string has the influence 4 tanh(c) / N^2 (Chiang & Cholak).
     for row in read_csv("curve"):
         expected = 4 * np.tanh(1.0) / int(row["n"]) ** 2
@@ -203,16 +201,14 @@ def test_a_model_whose_influence_is_zero_everywhere_is_reported_and_drawn(
     blind = jax.tree.map(np.zeros_like, make_model())
     jm.save(blind, tmp_path / "blind.safetensors")
     flags = ["--model=blind.safetensors", NONE, "--figure_format=svg,pdf,png"]
-    result = run("curve", *flags, "--lengths=4,8")
-    assert (result.code, result.err) == (0, "")
+    result = run("curve", *flags, "--lengths=4,8").done()
     assert "no symbol changes the output; all 16 influences are zero" in result.out
     for suffix in ("svg", "pdf", "png"):
         assert Path(f"results/curve/curve.{suffix}").read_bytes()
 
 
 def test_one_token_has_no_influence(run):
-    result = run("curve", *SHAPE_FLAGS, "--lengths=1,2", NONE, "--weighting=softmax")
-    assert (result.code, result.err) == (0, "")
+    run("curve", *SHAPE_FLAGS, "--lengths=1,2", NONE, "--weighting=softmax").done()
     rows = read_csv("curve")
     assert {float(row["influence_upper"]) for row in rows if row["n"] == "1"} == {0.0}
 
@@ -235,9 +231,7 @@ def test_an_ambiguous_tie_fails_its_measurement_alone(run, model_file):
 
 def test_a_length_beyond_the_position_table_is_one_line(run, model_file):
     path = model_file(position="table", max_length=6)
-    result = run("curve", f"--model={path}", NONE, "--lengths=4,8")
-    result.assert_refused("8")
-    assert "6 rows" in result.err
+    run("curve", f"--model={path}", NONE, "--lengths=4,8").assert_refused("6 rows")
 
 
 def test_a_store_in_use_is_one_line(run, monkeypatch):
@@ -258,8 +252,7 @@ def test_a_new_bound_reaches_print_csv_and_figure_as_one_record(run, monkeypatch
     kind = CurveBound("doubled", "twice the influence", (column,), True, twice)
     monkeypatch.setitem(CURVE_BOUNDS, "doubled", kind)
     monkeypatch.setitem(FILES["curve.csv"], "twice", "twice the influence")
-    result = run("curve", *ASKED, "--bounds=doubled", "--figure_format=svg")
-    assert (result.code, result.err) == (0, "")
+    result = run("curve", *ASKED, "--bounds=doubled", "--figure_format=svg").done()
     _, beside = result.out.split("of them: twice the influence for that input:\n")
     heading, first = beside.splitlines()[:2]
     assert heading.endswith("exact  twice it")
@@ -282,3 +275,32 @@ def test_a_curve_asked_for_in_python_goes_on_with_the_commands_store(run, model_
         assert len(store.table()) == count == 2 + 1
     found = [float(row["influence_upper"]) for row in read_csv("curve")]
     assert found == list(curve.measurements.column("influence_upper"))
+
+
+def test_constants_go_on_beyond_the_lengths_that_are_measured(run, make_model):
+    flags = [*ASKED, "--num_inputs=1", "--bounds=closed_forms"]
+    result = run("curve", *flags)
+    (curve,) = read_json("curve")["curves"]
+    assert [row["n"] for row in curve["beyond"]] == [10**k for k in range(1, 7)]
+    model = make_model(key=0, mask="future", position="sinusoidal", scale=0.5)
+    for row in curve["beyond"][:2]:
+        forms = closed_form_bounds(model, row["n"])
+        assert row["log10_corrected"] == forms.corrected.others.log10_value
+        assert row["log10_printed"] == forms.printed.others.log10_value
+    assert [row["n"] for row in curve["largest"]] == [4]
+    said = " ".join(result.out.split())
+    assert "from about there the corrected constant falls, to 10^" in said
+    # A table has no rows beyond; nothing is said of lengths that were not asked for.
+    run("curve", *flags, "--position=table", "--extend_to=20", "--out=table").done()
+    (curve,) = read_json("table/curve.json")["curves"]
+    assert (curve["beyond"], curve["without"]) == ([], [])
+
+
+def test_a_file_s_constants_end_with_its_lengths_unless_more_is_asked(run, model_file):
+    path = model_file(mask="none", position=None)
+    flags = [f"--model={path}", "--lengths=4", "--num_inputs=1", "--method=exhaustive"]
+    flags += ["--bounds=closed_forms"]
+    for more, beyond in (([], []), (["--extend_to=50"], [10, 50])):
+        assert run("curve", *flags, *more).code == 0
+        (curve,) = read_json("curve")["curves"]
+        assert [row["n"] for row in curve["beyond"]] == beyond

@@ -69,8 +69,7 @@ def test_a_short_text_is_measured_as_far_as_it_goes(run, folder):
 
 
 def test_records_are_measured_at_their_own_lengths(run, folder, model, fasta):
-    result = run("curve", f"--model={folder}", f"--fasta={fasta}", *PLAIN)
-    assert result.code == 0
+    result = run("curve", f"--model={folder}", f"--fasta={fasta}", *PLAIN).done()
     assert "Largest influence over 2 inputs" in result.out
     assert read_json("curve")["flags"]["lengths"] == [4, 6]
     tokens = jm.read_tokenizer(folder)
@@ -140,8 +139,7 @@ def test_a_curve_without_a_point_has_no_files_and_the_first_reason(run, model_fi
 
 def test_a_random_model_has_the_symbols_of_its_tokenizer(run, folder):
     asked = [*SHAPE_FLAGS, "--weighting=softmax", f"--tokenizer={folder}", *PLAIN]
-    result = run("curve", *asked, "--sequence=ACDE", "--lengths=6")
-    assert result.code == 0
+    result = run("curve", *asked, "--sequence=ACDE", "--lengths=6").done()
     assert "at one length, n = 6;" in result.out
     assert "\nInfluence of one symbol" in result.out
     run("model", *asked[:-3], f"--vocab_size={len(NAMES)}", "--scale=0.5")

@@ -50,8 +50,7 @@ def test_pieces_of_any_length_join_to_the_whole(run, monkeypatch, seconds, start
 
 
 def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
-    whole = run(*ASKED, "--out=results/whole")
-    assert whole.code == 0
+    run(*ASKED, "--out=results/whole").done()
     last(monkeypatch, 0)
     compute, done = run_parts._keep, []
 
@@ -69,7 +68,9 @@ def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
     before = kept()
     assert sorted(before) == PIECES[:2]
     monkeypatch.setattr(parts, "SECONDS", 100)
-    assert "40 of 40 positions" in run(*ASKED).out
+    said = run(*ASKED).out
+    assert "positions 0 to 7, from the store" in said
+    assert "40 of 40 positions" in said
     after = kept()
     assert sorted(after) == PIECES[:4]
     assert before.items() <= after.items()
@@ -93,8 +94,9 @@ def test_parts_recorded_in_another_format_are_computed_again(command, run, monke
 
 @pytest.mark.parametrize("rounding", ["all", "top", "none"])
 def test_where_nothing_is_substituted_nothing_moves(run, rounding):
-    ended = run("influence", "--length=1", *SHAPE_FLAGS, f"--rounding={rounding}")
-    assert (ended.code, ended.err) == (0, "")
+    ended = run(
+        "influence", "--length=1", *SHAPE_FLAGS, f"--rounding={rounding}"
+    ).done()
     assert "nothing can be substituted" in ended.out
     record = read_json("influence")
     assert (record["max_upper"], record["position"], record["n"]) == (0.0, None, 1)

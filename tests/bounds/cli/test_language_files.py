@@ -29,8 +29,7 @@ def write(tmp_path):
 
 
 def test_sampled_words(run, write):
-    ended = run("sample", write("t.json", TOMITA7), "--length=8", "--num_inputs=40")
-    assert ended.code == 0, ended.err
+    run("sample", write("t.json", TOMITA7), "--length=8", "--num_inputs=40").done()
     tokens = np.load("results/sample/tokens.npy")
     runs = [1 + np.count_nonzero(np.diff(word)) for word in tokens]
     assert all(a <= 4 - word[0] for a, word in zip(runs, tokens, strict=True))
@@ -40,12 +39,10 @@ def test_sampled_words(run, write):
 def test_entropy_of_a_file_is_that_of_the_name(run, write, tmp_path):
     jm.save(random_model(get_source("parity", 0.25)), tmp_path / "model.safetensors")
     flags = (f"--model={tmp_path}/model.safetensors", "--lengths=3")
-    named = run("entropy", *flags)
-    assert named.code == 0, named.err
+    run("entropy", *flags).done()
     (one,) = read_csv("entropy")
     for name, done in (("a.json", 1), ("ab.json", 0)):  # the second from the store
-        ended = run("entropy", *flags, write(name, PARITY))
-        assert ended.code == 0, ended.err
+        ended = run("entropy", *flags, write(name, PARITY)).done()
         assert f"{done} of 1 lengths to compute" in ended.out
         (other,) = read_csv("entropy")
     for name in (*LEVELS, "model"):
@@ -61,8 +58,7 @@ def test_training_on_a_file(run, write):
     flags = ("--length=4", "--lengths=4", "--steps=2", "--num_inputs=2", "--d_model=8")
     bytes_of, out = [], Path("results/train/model.safetensors")
     for name in ("a.json", "ab.json"):
-        ended = run("train", *flags, write(name, PARITY))
-        assert ended.code == 0, ended.err
+        run("train", *flags, write(name, PARITY)).done()
         bytes_of.append(out.read_bytes())
     assert bytes_of[0] == bytes_of[1]
     (loss,), levels = read_json("train")["losses"], get_source("parity", 0.25).levels(4)
@@ -74,8 +70,7 @@ def test_training_on_a_file(run, write):
 
 def test_a_restriction_and_its_certificate(run, write, tmp_path):
     file, path = write("a.json", PARITY), Path("results/restrict/certificate.json")
-    ended = run("restrict", *RESTRICT, file)
-    assert ended.code == 0, ended.err
+    run("restrict", *RESTRICT, file).done()
     found = read_json(path)
     assert found["language"] == PARITY
     assert [sum(word) % 2 == 0 for word in found["pair"]] == found["members"]

@@ -1,6 +1,5 @@
 """`model` writes the file that its flags describe."""
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from safetensors.numpy import load_file
 import jax_models as jm
 from jax_models.constructions import PRESETS, build_preset
 from jax_models.model.reweight import with_temperature
-from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
+from tests.bounds.cli.outputs import SHAPE_FLAGS
 
 OUT = Path("results/model/model.safetensors")
 
@@ -58,14 +57,6 @@ def test_a_file_can_be_given_another_temperature_and_type(run, model_file):
         np.testing.assert_array_equal(tensor, given[name].astype(np.float32))
     expected = with_temperature(jm.load(OUT), jm.PowerTemperature(1.0, 0.5))
     assert OUT.read_bytes() == jm.model_bytes(expected)
-
-
-def test_the_record_names_the_hash_of_the_file(run):
-    result = run("model", *SHAPE_FLAGS)
-    record = read_json("model")
-    assert record["model_sha256"] == hashlib.sha256(OUT.read_bytes()).hexdigest()
-    assert record["model_sha256"] in result.out
-    assert record["flags"]["d_ff"] == 4
 
 
 def test_a_truncated_file_is_one_line_that_names_it(run, model_file):

@@ -13,7 +13,6 @@ import safetensors.numpy
 import jax_models as jm
 from bounds.cli.main import COMMANDS, main
 from bounds.cli.shared.runner import refuse_to_overwrite
-from jax_models import arguments
 
 SMALL = ("--d_model=4", "--d_ff=4", "--num_heads=1")
 
@@ -76,36 +75,6 @@ def test_an_old_record_that_is_no_file_is_none(kind, tmp_path, monkeypatch):
     place("results/influence/influence.json", kind)
     with pytest.raises(ValueError, match="is no record of influence"):
         refuse_to_overwrite(COMMANDS["influence"].read([]))
-
-
-@pytest.mark.parametrize("end", ["toml", "json"])
-def test_a_specification_is_of_a_megabyte_at_most(run, tmp_path, end):
-    (tmp_path / f"big.{end}").write_bytes(b" " * (arguments.SPEC_BYTES + 1))
-    run("batch", f"--spec=big.{end}").assert_refused("has more than 1048576 bytes")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        ".".join(["a"] * 20_000) + " = 1",
-        "[" + " . ".join(["a"] * 20_000) + "]",
-        "x = {" + ".".join(['"a b"'] * 100) + " = 1}",
-        'x = {b = "\\"", ' + "a." * 17 + 'a = 1, c = "x"}',
-        "'a b'" + ".'a.b'" * 16 + " = 1",
-    ],
-)
-def test_keys_in_keys_are_refused_before_they_take_memory(run, tmp_path, text):
-    (tmp_path / "sweep.toml").write_text(text)
-    run("batch", "--spec=sweep.toml").assert_refused("a key of more than 16 parts")
-
-
-def test_values_with_dots_are_no_keys(run, tmp_path):
-    many = ", ".join(f"{k / 10}" for k in range(1, 40))
-    (tmp_path / "sweep.toml").write_text(
-        'command = "curve"\n'
-        f'fixed.out-of-place = "{".".join("a" * 40)}"\nsweep.scale = [{many}]'
-    )
-    run("batch", "--spec=sweep.toml", "--dry_run").assert_refused("out-of-place")
 
 
 def test_a_config_of_many_brackets_is_one_line(run, tmp_path, make_model):

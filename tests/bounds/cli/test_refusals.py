@@ -29,6 +29,8 @@ def files():
     Path("tokens.txt").write_text("0 2 1 1 0 2 1")
     Path("records.fasta").write_text(">one\nACDE\n>two\nAC\n>three\nGHIK\n")
     Path("same.fasta").write_text(">same a\nACZ\n>same b\nAC\n")
+    Path("long.fasta").write_text(">first\nACDE\n>long\n" + 99 * "A")
+    Path("binary").write_bytes(b">a\n\xff\n")
     Path("short").write_text("A\nC\n")
     Path("strange").write_text("A\nC\nZ\n\n\n\n")
     Path("empty").write_text("")
@@ -255,7 +257,9 @@ test_influence = refused(f"""
     --weighting=leftmost_hard,softmax | --weighting
     --method=guess | --method=guess
     --dry_run --method=lumped | cannot do this model
-    --num_layers=0 --method=incremental | needs a layer, and the model has none
+    --sequence=AC | --sequence needs a tokenizer
+    --fasta=a | --fasta needs a tokenizer
+    --smiles=a | --smiles needs a tokenizer
     --dry_run --query=8 | query = 8
 """)
 test_memory_limit = refused(f"""
@@ -267,6 +271,12 @@ test_memory_limit = refused(f"""
 test_texts = refused(f"""
     {ASK}
     --sequence=AXC | --sequence: 'X' at place 2 is not in the vocabulary: A C
+    --fasta=binary | not a text in UTF-8
+    --smiles=binary | not a text in UTF-8
+    --text=binary | not a text in UTF-8
+    --fasta=none | does not exist
+    --smiles=none | does not exist
+    --text=none | does not exist
     --sequence= | has no tokens
     --sequence=AC --fasta=a | give --fasta or --sequence, not both
     --sequence=AC --language=dyck1 | --language samples inputs
@@ -400,6 +410,7 @@ test_scan_of_texts = refused("""
     --sequence=ACZ | 'Z'
     --fasta=empty | the file is empty
     --fasta=same.fasta | same.fasta: records 0 and 1 are both named 'same'
+    --fasta=long.fasta --dry_run | long.fasta: record long: length n = 101
     --sequence=AC --target_symbols= | --target_symbols=: it is empty; expected symbols,
     --sequence={letters} | n = 5002 is beyond the model's position table
 """)

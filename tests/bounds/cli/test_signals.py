@@ -97,6 +97,14 @@ def start():
         program.communicate()
 
 
+def assert_ended(program, number):
+    """The signal ended the program with its code and one line, and nothing else was said."""
+    said, error = program.communicate(timeout=120)
+    assert program.returncode == 128 + number
+    assert error.startswith(f"attention-bounds: {SIGNALS[number]}; the same command")
+    assert (error.count("\n"), said) == (1, "")
+
+
 @LINUX
 @pytest.mark.parametrize("number", SIGNALS)
 def test_while_libraries_are_loaded_a_signal_ends_the_program_at_once(start, number):
@@ -106,11 +114,7 @@ def test_while_libraries_are_loaded_a_signal_ends_the_program_at_once(start, num
         f"signals.listen()\ntry: os.kill(os.getpid(), {int(number)})\n"
         "except BaseException: raise ImportError"
     )
-    program = start("-c", code)
-    _, error = program.communicate(timeout=60)
-    assert program.returncode == 128 + number
-    assert error.startswith(f"attention-bounds: {SIGNALS[number]}; the same")
-    assert error.count("\n") == 1
+    assert_ended(start("-c", code), number)
 
 
 @LINUX
@@ -118,13 +122,7 @@ def test_while_libraries_are_loaded_a_signal_ends_the_program_at_once(start, num
 def test_from_the_first_moment_a_signal_is_one_line(start, tmp_path, number):
     program = start("-m", "bounds", "curve", f"--out={tmp_path / 'out'}")
     program.send_signal(number)  # JAX is not loaded yet
-    said, error = program.communicate(timeout=120)
-    assert program.returncode == 128 + number
-    assert error == (
-        f"attention-bounds: {SIGNALS[number]}; the same command continues where it "
-        "stopped\n"
-    )
-    assert said == ""
+    assert_ended(program, number)
 
 
 @LINUX
@@ -135,21 +133,14 @@ def test_a_program_deep_in_a_compiler_is_ended_too(start, number, patience, sign
     for _ in range(signals):
         program.send_signal(number)
         time.sleep(0.3)
-    _, error = program.communicate(timeout=120)
-    assert program.returncode == 128 + number
-    assert error.count("\n") == 1
-    assert SIGNALS[number] in error
+    assert_ended(program, number)
 
 
 @LINUX
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_where_nothing_can_be_raised_ends_the_work_in_one_line(start, number):
     work = COLLECTED.format(number=int(number))
-    program = start("-c", WORKING.format(work=work, last=CRASH))
-    _, error = program.communicate(timeout=120)
-    assert error.startswith(f"attention-bounds: {SIGNALS[number]}; the same")
-    assert error.count("\n") == 1
-    assert program.returncode == 128 + number
+    assert_ended(start("-c", WORKING.format(work=work, last=CRASH)), number)
 
 
 @LINUX

@@ -21,8 +21,7 @@ def unmasked(model_file):
 
 
 def test_it_is_what_python_finds(run, unmasked):
-    result = run("supremum", "--length=8", f"--model={unmasked}")
-    assert result.code == 0, result.err
+    result = run("supremum", "--length=8", f"--model={unmasked}").done()
     record, best = read_json("supremum"), bounds.supremum(jm.load(unmasked), 8)
     assert record["exact"] is True
     assert (record["kind"], record["rtol_exact"]) == ("exact", 0.01)
@@ -35,8 +34,7 @@ def test_it_is_what_python_finds(run, unmasked):
 
 def test_beyond_the_budget_it_says_that_it_estimates(run, unmasked, monkeypatch):
     monkeypatch.setattr(supremum, "BUDGET", 3)
-    result = run("supremum", "--length=8", f"--model={unmasked}")
-    assert result.code == 0, result.err
+    result = run("supremum", "--length=8", f"--model={unmasked}").done()
     assert "an estimate from below" in result.out
     record = read_json("supremum")
     assert record["exact"] is False
@@ -71,8 +69,7 @@ def test_hard_attention_reports_its_ties(run, model_file):
 @pytest.mark.slow
 def test_under_a_mask_it_is_a_search_that_says_so_and_goes_on_where_it_stopped(run):
     command = ("supremum", "--length=6", "--mask=future", *SHAPE_FLAGS)
-    result = run(*command)
-    assert result.code == 0, result.err
+    result = run(*command).done()
     assert "layer 0 has mask 'future'" in result.out
     assert "an estimate from below" in result.out
     found = read_json("supremum")

@@ -77,8 +77,7 @@ def test_a_finished_run_is_recognised(run, monkeypatch):
         raise AssertionError("a step was taken")
 
     monkeypatch.setattr("jax_models.training.loop.advance", never)
-    again = run("train", *QUICK)
-    assert again.code == 0
+    again = run("train", *QUICK).done()
     assert "6 of 6 steps" in again.out
     assert model_bytes() == before
 

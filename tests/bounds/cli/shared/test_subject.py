@@ -9,7 +9,6 @@ import bounds
 import jax_models as jm
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.groups import has_attention
-from bounds.cli.shared.runner import record_head
 from bounds.cli.shared.subject import (
     model_sha256,
     read_method,
@@ -41,31 +40,6 @@ def test_a_subject_is_what_the_flags_ask():
     for (n, index), tokens in subject.inputs.items():
         np.testing.assert_array_equal(tokens, expected.draw(n, index))
     assert len(set(subject.config(6)["tokens_sha256"])) == 2
-
-
-def test_a_command_without_a_flag_asks_what_is_asked_elsewhere():
-    options = parse("simulate", "--lengths=4")
-    model = weighted_model(
-        options, vocab_size=2, max_length=4, weighting="average_hard"
-    )
-    assert model.is_hard
-    assert read_subject(options, model, [4]).question == Question()
-
-
-def test_one_input_of_several_is_read_alone():
-    options = parse("influence", "--input=2", "--length=5")
-    model = weighted_model(options, vocab_size=2, max_length=5)
-    assert list(read_subject(options, model, [5]).inputs) == [(5, 2)]
-    options = parse("influence", "--input=2", "--length=5", "--query=5")
-    with pytest.raises(jm.InputError, match="query = 5 is out of range"):
-        read_subject(options, model, [5])
-
-
-def test_a_record_has_the_flags_of_its_run(tmp_path):
-    options = parse("curve", "--lengths=4", f"--out={tmp_path}", "--fresh", "--seed=7")
-    record = record_head(options)
-    assert (record["command"], record["seed"]) == ("curve", 7)
-    assert tuple(record["flags"]["lengths"]) == (4,)
 
 
 def read(*given):
