@@ -20,6 +20,9 @@ from bounds.store.sweep import run_here
 from jax_models import InputError
 from jax_models.run import device_memory
 
+on_a_cluster = lambda test: pytest.mark.slow(
+    pytest.mark.filterwarnings("ignore")(test)  # what Dask warns of
+)
 PROBABILITIES = tuple(f"{0.05 * k:.2f}" for k in range(1, 20))
 SWEEP = {"p": (*PROBABILITIES, "7"), "language": ("parity", "dyck2")}
 
@@ -121,8 +124,7 @@ def cluster():
         yield client
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@on_a_cluster
 def test_leaving_cancels_the_cells_under_way(cells, cluster):
     running = submit_cells(cluster, cells)
     cell, _ = next(running)
@@ -132,8 +134,7 @@ def test_leaving_cancels_the_cells_under_way(cells, cluster):
     assert held <= {f"entropy-{key_of(cell)}"}
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@on_a_cluster
 def test_those_under_way_are_finished_when_no_other_is_to_be_begun(
     slow, expected, cluster
 ):
@@ -143,8 +144,7 @@ def test_those_under_way_are_finished_when_no_other_is_to_be_begun(
     assert found == {key_of(cell): expected[key_of(cell)] for cell in slow[:5]}
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@on_a_cluster
 def test_as_many_cells_are_under_way_as_there_are_threads(timed, cluster):
     told = []
 
@@ -162,8 +162,7 @@ def test_as_many_cells_are_under_way_as_there_are_threads(timed, cluster):
     assert second["begun"] < first["ended"]
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@on_a_cluster
 def test_a_worker_that_comes_later_is_given_cells(timed):
     pytest.importorskip("distributed")
     with open_cluster(1, None) as client:
@@ -177,8 +176,7 @@ def test_a_worker_that_comes_later_is_given_cells(timed):
     assert len({row["process"] for row in told}) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@on_a_cluster
 def test_a_scheduler_that_forgets_the_cells_is_named(slow, cluster):
     running = submit_cells(cluster, slow)
     next(running)
@@ -190,8 +188,7 @@ def test_a_scheduler_that_forgets_the_cells_is_named(slow, cluster):
         list(running)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@on_a_cluster
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
     pytest.importorskip("distributed")
 

@@ -62,6 +62,11 @@ def read_json(name):
     return json.loads(text, parse_constant=pytest.fail)
 
 
+def read_arrays():
+    with np.load("results/scan/scan.npz") as found:
+        return dict(found)
+
+
 def read_described():
     """Words of docs/columns.md on each column and key, by file and name."""
     shared, files, words = {}, {}, {}

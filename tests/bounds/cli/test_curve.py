@@ -207,12 +207,6 @@ def test_a_model_whose_influence_is_zero_everywhere_is_reported_and_drawn(
         assert Path(f"results/curve/curve.{suffix}").read_bytes()
 
 
-def test_one_token_has_no_influence(run):
-    run("curve", *SHAPE_FLAGS, "--lengths=1,2", NONE, "--weighting=softmax").done()
-    rows = read_csv("curve")
-    assert {float(row["influence_upper"]) for row in rows if row["n"] == "1"} == {0.0}
-
-
 def test_an_ambiguous_tie_fails_its_measurement_alone(run, model_file):
     # Cells as wide as the scores' own spread leave neighbours everywhere.
     path = model_file(weighting="leftmost_hard", tie_resolution=0.05)

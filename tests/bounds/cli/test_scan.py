@@ -16,6 +16,7 @@ from bounds.store.results import read_store
 from tests.bounds.cli.outputs import (
     NAMES,
     QUICK,
+    read_arrays,
     read_csv,
     read_json,
     tokens_of,
@@ -25,11 +26,6 @@ from tests.compiled import programs
 OUT = Path("results/scan")
 TOKENS = [0, 2, 1, 1, 0, 2, 1]
 FILES = ("scan.csv", "scan.npz", "scan.png")
-
-
-def arrays():
-    with np.load(OUT / "scan.npz") as found:
-        return dict(found)
 
 
 @pytest.fixture
@@ -81,7 +77,7 @@ PARTS = {"largest": 2, "mean": 3}
 
 def assert_is(found):
     """The files say what a scan says."""
-    kept = arrays()
+    kept = read_arrays()
     assert tuple(kept["axes"]) == found.axes
     for name in ("positions", "symbols", "rows", "tokens"):
         assert np.array_equal(kept[name], getattr(found, name)), name
@@ -152,8 +148,9 @@ def test_classes_are_not_named_as_symbols(run, folder, tmp_path, make_model):
 def test_a_map_of_a_text_is_of_its_letters(run, folder):
     typed = [f"--model={folder}", "--sequence=ACDE", "--rows=all", *QUICK]
     assert run("scan", *typed, "--reduce=frobenius:map").code == 0
-    assert arrays()["rows"].tolist() == arrays()["positions"].tolist() == [1, 2, 3, 4]
-    assert np.array_equal(arrays()["values"], arrays()["values"].T)
+    found = read_arrays()
+    assert found["rows"].tolist() == found["positions"].tolist() == [1, 2, 3, 4]
+    assert np.array_equal(found["values"], found["values"].T)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +196,7 @@ def test_a_dry_run_says_what_the_run_does_and_writes_nothing(
     assert told["substitutions"].startswith(count)
     kept = sum(np.prod(row["shape"]) * len(row["arrays"]) for row in store)
     assert told["store"].startswith(f"{kept} numbers, ")
-    assert told["scan.npz"].startswith(f"{arrays()['values'].size} cells, ")
+    assert told["scan.npz"].startswith(f"{read_arrays()['values'].size} cells, ")
     assert {"estimated cost", "blocks"} <= set(told)
 
 
@@ -221,7 +218,7 @@ def test_a_table_of_too_many_lines_is_not_written(ask, monkeypatch):
     ended = ask().done()
     assert "scan.csv would have 14 lines, more than 13" in ended.out
     assert not (OUT / "scan.csv").exists()
-    assert arrays()["values"].shape == (7, 3)
+    assert read_arrays()["values"].shape == (7, 3)
 
 
 def test_a_table_beyond_the_memory_is_refused_in_bytes(ask, monkeypatch):
@@ -246,7 +243,7 @@ def test_the_largest_positions_alone_have_radii_on_request(ask, model, monkeypat
     monkeypatch.setattr("bounds.influence.rounding.FEWEST", 6)
     monkeypatch.setattr("bounds.influence.methods.exhaustive.batch_size", lambda *_: 3)
     assert ask("--rows=all", "--rounding=top").code == 0
-    kept = arrays()
+    kept = read_arrays()
     found = scan(model, TOKENS, rows="all", method="exhaustive", rounding="top")
     assert (str(kept["kind"]), found.kind) == ("exact", "exact")
     for name in ("enclosed", "values", "lower", "upper"):

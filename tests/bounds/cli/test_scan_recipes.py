@@ -7,7 +7,7 @@ import pytest
 
 import bounds
 import jax_models as jm
-from tests.bounds.cli.outputs import NAMES, read_csv, read_json, tokens_of
+from tests.bounds.cli.outputs import NAMES, read_arrays, read_csv, read_json, tokens_of
 from tests.compiled import programs
 
 OUT = Path("results/scan")
@@ -31,11 +31,6 @@ WATCHED = {
     "mutagenesis": "logits",
 }
 RECIPES = dict.fromkeys(LINES, GIVEN) | {"masked_marginals": {**GIVEN, "mask": MASK}}
-
-
-def arrays():
-    with np.load(OUT / "scan.npz") as found:
-        return dict(found)
 
 
 @pytest.fixture
@@ -66,7 +61,7 @@ def test_a_recipe_writes_what_its_function_returns(name, ask, model):
     shape = " x ".join(f"{n} {x}s" for x, n in read_json("scan")["shape"].items())
     if name != "wild_type_marginals":
         assert f"scan: {shape}\n" in plan
-        assert f"scan.npz: {arrays()['values'].size} cells" in plan
+        assert f"scan.npz: {read_arrays()['values'].size} cells" in plan
         assert f"n = 6, {WATCHED[name]}\n" in plan
     named = {"A25", "C26", "D27", "E28"}
     if name in ("dependency_map", "categorical_jacobian"):
@@ -76,7 +71,7 @@ def test_a_recipe_writes_what_its_function_returns(name, ask, model):
         assert {x["mutation"][:-1] for x in read_csv("scan")} == named
     assert f"n = 6: {LINES[name]}" in ended.out
     wanted = getattr(bounds.recipes, name)(model, tokens_of("ACDE"), **RECIPES[name])
-    kept = arrays()
+    kept = read_arrays()
     np.testing.assert_allclose(kept["values"], wanted.values, 1e-12, 1e-12)
     assert tuple(kept["axes"]) == wanted.axes
     assert np.nanmax(np.abs(kept["values"])) > 0
@@ -109,7 +104,7 @@ def test_flags_choose_between_published_definitions(flags, asked, label, ask, mo
     assert label in ended.out
     recipe = getattr(bounds.recipes, name)
     wanted = recipe(model, tokens_of("ACDE"), **GIVEN, **asked)
-    np.testing.assert_allclose(arrays()["values"], wanted.values, 1e-12, 1e-12)
+    np.testing.assert_allclose(read_arrays()["values"], wanted.values, 1e-12, 1e-12)
     mask = {"mask": MASK} if "mask" in asked else {}
     published = recipe(model, tokens_of("ACDE"), **GIVEN, **mask)
     assert np.nanmax(np.abs(published.values - wanted.values)) > 1e-6
@@ -197,8 +192,8 @@ def test_deletions_are_those_of_the_function(run, folder, model):
         wanted = bounds.recipes.deletions(
             model, tokens_of("ACDEF"), rows="all", positions=range(1, 6), **asked
         )
-        np.testing.assert_allclose(arrays()["values"], wanted.values, 1e-12, 1e-12)
-        assert np.isnan(arrays()["values"]).any()
+        np.testing.assert_allclose(read_arrays()["values"], wanted.values, 1e-12, 1e-12)
+        assert np.isnan(read_arrays()["values"]).any()
     assert {row["symbol"] for row in read_csv("scan")} == {""}
 
 
