@@ -14,7 +14,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jax_models.model.mask import SIGHTS, Mask, Sight
-from jax_models.model.pytree import pytree
+from jax_models.model.pytree import pytree, static
 from jax_models.model.relative import DistanceBias, Rotary
 from jax_models.model.rows import Norm
 from jax_models.model.scores import SCORES, Score
@@ -51,16 +51,14 @@ class Attention:
     weighting: Weighting = dataclasses.field(kw_only=True)
     # Here and not in the weighting: it divides the scores of hard weightings too.
     temperature: Schedule | None = None
-    mask: Mask = dataclasses.field(default="none", metadata={"static": True})
+    mask: Mask = static(default="none")
     # The name that files hold; a value here would change trees and what is compiled for them.
-    score: str = dataclasses.field(
-        default="scaled_dot_product", metadata={"static": True}
-    )
+    score: str = static(default="scaled_dot_product")
     query_norm: Norm | None = None  # of each head's queries [e], before rotation
     key_norm: Norm | None = None  # of each head's keys [e], before rotation
     distance_bias: DistanceBias | None = None
-    window: int | None = dataclasses.field(default=None, metadata={"static": True})
-    rotary: Rotary | None = dataclasses.field(default=None, metadata={"static": True})
+    window: int | None = static(default=None)
+    rotary: Rotary | None = static(default=None)
     # Length of an input that is padded; see `Sight.end`. No part of a file.
     end: Array | None = None
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from jax_models.arguments import expect_integer, expect_number, refuse_empty
 from jax_models.errors import InputError
-from jax_models.model.pytree import pytree
+from jax_models.model.pytree import pytree, static
 from jax_models.model.rows import Affine, Norm, Operation
 
 
@@ -21,7 +21,7 @@ class Padding:
     Padding is behind the last token, and is never a substitute for a token.
     """
 
-    symbol: int = dataclasses.field(metadata={"static": True})
+    symbol: int = static()
 
     def __post_init__(self) -> None:
         """Raises `InputError` unless the symbol is an integer >= 0."""
@@ -55,8 +55,8 @@ class TokenDropout:
     # The rule of ESM-2, as if masked tokens were dropped out (Lin et al. 2023). A token that
     # becomes `<mask>`, or no longer is one, changes every row; any other substitution leaves
     # the scale as it is.
-    mask: int = dataclasses.field(metadata={"static": True})
-    share: float = dataclasses.field(metadata={"static": True})
+    mask: int = static()
+    share: float = static()
     # (1 - share) / (1 - masked) of one input; None before `of_input`.
     scale: Float[Array, ""] | None = None
 

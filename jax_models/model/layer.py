@@ -6,14 +6,13 @@ and the heads' outputs. Shapes: d model width, f feed-forward width, m the input
 feed-forward block (d, or d + H d_v if the heads are concatenated).
 """
 
-import dataclasses
 from typing import Literal, get_args
 
 from jax import Array
 from jaxtyping import Float
 
 from jax_models.model.attention import Attention
-from jax_models.model.pytree import pytree
+from jax_models.model.pytree import pytree, static
 from jax_models.model.rows import (
     ACTIVATIONS,
     Activation,
@@ -39,7 +38,7 @@ class FeedForward:
     b1: Float[Array, "d_ff"] | None
     w2: Float[Array, "width d_ff"]
     b2: Float[Array, "width"] | None
-    activation: str = dataclasses.field(default="relu", metadata={"static": True})
+    activation: str = static(default="relu")
     gate: Float[Array, "d_ff read"] | None = None
     gate_bias: Float[Array, "d_ff"] | None = None
 
@@ -55,21 +54,16 @@ class FeedForward:
 
     def steps(self, enters: str) -> tuple[Step, ...]:
         """Returns the block's steps from the row named `enters` to the row `block`."""
-        leaves = Affine(self.w2, self.b2)
         into = Affine(self.w1, self.b1)
-        if self.gate is None:
-            return (
-                Step("preactivation", into, (enters,)),
-                Step("active", self.bend, ("preactivation",)),
-                Step("block", leaves, ("active",)),
-            )
-        return (
-            Step("preactivation", Affine(self.gate, self.gate_bias), (enters,)),
+        first = into if self.gate is None else Affine(self.gate, self.gate_bias)
+        steps = [
+            Step("preactivation", first, (enters,)),
             Step("active", self.bend, ("preactivation",)),
-            Step("factor", into, (enters,)),
-            Step("gated", Product(), ("active", "factor")),
-            Step("block", leaves, ("gated",)),
-        )
+        ]
+        if self.gate is not None:
+            steps.append(Step("factor", into, (enters,)))
+            steps.append(Step("gated", Product(), ("active", "factor")))
+        return (*steps, Step("block", Affine(self.w2, self.b2), (steps[-1].name,)))
 
 
 NormPlacement = Literal["none", "pre", "post"]
@@ -89,10 +83,8 @@ class Layer:
     feed_forward: FeedForward
     norm1: Norm | None = None
     norm2: Norm | None = None
-    layer_norm: NormPlacement = dataclasses.field(
-        default="none", metadata={"static": True}
-    )
-    combine: Combine = dataclasses.field(default="residual", metadata={"static": True})
+    layer_norm: NormPlacement = static(default="none")
+    combine: Combine = static(default="residual")
 
     @property
     def reads(self) -> Program:
@@ -112,29 +104,23 @@ class Layer:
             joined = Step("joined", join, ("y", "heads"))
             return Program((joined, *self._block("joined", "y", "out")), "out")
         assert attention.output is not None
-        summed = (
-            Step(
-                "written", Affine(attention.output, attention.output_bias), ("heads",)
-            ),
-            Step("summed", Sum(), ("y", "written")),
-        )
-        enters = "y" if self.combine == "parallel" else "summed"
-        if self.layer_norm == "none":
-            return Program((*summed, *self._block(enters, "summed", "out")), "out")
-        assert self.norm2 is not None
+        project = Affine(attention.output, attention.output_bias)
+        steps = [Step("written", project, ("heads",))]
+        steps.append(Step("summed", Sum(), ("y", "written")))
+        enters, stream = "y" if self.combine == "parallel" else "summed", "summed"
         # Pre-norm: the block reads a normed row, and is added to the row without the norm.
-        if self.layer_norm == "pre":
-            entered = Step("entered", self.norm2, (enters,))
-            return Program(
-                (*summed, entered, *self._block("entered", "summed", "out")), "out"
-            )
-        assert self.norm1 is not None
         # Post-norm: each sum is normed before it is read or added to.
-        entered = Step("entered", self.norm1, ("summed",))
-        out = Step("out", self.norm2, ("left",))
-        return Program(
-            (*summed, entered, *self._block("entered", "entered", "left"), out), "out"
-        )
+        is_post = self.layer_norm == "post"
+        if self.layer_norm != "none":
+            norm = self.norm1 if is_post else self.norm2
+            assert norm is not None
+            steps.append(Step("entered", norm, (enters,)))
+            enters, stream = "entered", "entered" if is_post else stream
+        steps += self._block(enters, stream, "left" if is_post else "out")
+        if is_post:
+            assert self.norm2 is not None
+            steps.append(Step("out", self.norm2, ("left",)))
+        return Program(tuple(steps), "out")
 
     @property
     def operations(self) -> tuple[Operation, ...]:

@@ -26,14 +26,17 @@ from jax_models.arguments import (
     expect_number,
 )
 from jax_models.errors import InputError
-from jax_models.model.pytree import pytree
+from jax_models.model.pytree import pytree, static
 
+# Positions; those beyond exact integers are floats.
+Places: TypeAlias = Int[np.ndarray, "rows"] | Float[np.ndarray, "rows"]
+# Encodings of positions, and one term of theirs, in float64.
+Encoded: TypeAlias = Float[np.ndarray, "rows width"]
+Terms: TypeAlias = Float[np.ndarray, "rows"]
 # An angle j f formed in float64 is off by j u, and so are its sine and cosine. Here f is
 # known to 60 digits, and its share of a whole turn is split into 22 bits, 22 more and the
 # rest, so that the products of the first two with j < 2^31 are exact, and whole turns drop
 # out of them. What is found is off by a few u, and by a few u of itself where j < 2^22.
-# Positions; those beyond exact integers are floats.
-Places: TypeAlias = Int[np.ndarray, "rows"] | Float[np.ndarray, "rows"]
 PART_BITS = 22
 DIGITS = 60
 
@@ -117,7 +120,7 @@ class PairTable(PositionTable):
     # The second token type's row less the first's [d]: added to the rows of all positions
     # after the first separator symbol.
     second: Float[Array, "d"]
-    separator: int = dataclasses.field(metadata={"static": True})
+    separator: int = static()
 
     def of_input(self, tokens: Int[Array | np.ndarray, "tokens"]) -> PositionTable:
         """Position table of `tokens`, `second` added after the first separator."""
@@ -135,17 +138,15 @@ class PairTable(PositionTable):
 class Sinusoidal:
     """Position encoding scale * (sin, cos)(j / base^(2m/d)): d/2 sines, then d/2 cosines."""
 
-    base: float = dataclasses.field(default=10000.0, metadata={"static": True})
-    scale: float = dataclasses.field(default=1.0, metadata={"static": True})
+    base: float = static(default=10000.0)
+    scale: float = static(default=1.0)
     depends_on_length = False
 
     def __post_init__(self) -> None:
         base = expect_number("position.base", self.base, 0, above=True)
         vars(self).update(base=base, scale=expect_number("position.scale", self.scale))
 
-    def encode(
-        self, length: int, width: int, at: Places | None = None
-    ) -> Float[np.ndarray, "rows width"]:
+    def encode(self, length: int, width: int, at: Places | None = None) -> Encoded:
         """Returns the encoding in float64, of all positions or those in `at`."""
         if width % 2:
             raise InputError(
@@ -182,9 +183,7 @@ class PowerTerm:
         for name in ("scale", "position_power", "length_power", "offset"):
             vars(self)[name] = expect_number(name, getattr(self, name))
 
-    def evaluate(
-        self, length: int, at: Places | None = None
-    ) -> Float[np.ndarray, "rows"]:
+    def evaluate(self, length: int, at: Places | None = None) -> Terms:
         """Returns the term at each position; raises `InputError` where it is undefined."""
         places = _places(length, at)
         p = places + self.offset
@@ -231,9 +230,7 @@ class ResidueTerm:
             offset=expect_number("offset", self.offset),
         )
 
-    def evaluate(
-        self, length: int, at: Places | None = None
-    ) -> Float[np.ndarray, "rows"]:
+    def evaluate(self, length: int, at: Places | None = None) -> Terms:
         """Returns 1 where p mod modulus is in `residues`, else 0, for each position."""
         p = _places(length, at) + self.offset
         return np.isin(p % self.modulus, self.residues).astype(np.float64)
@@ -243,27 +240,20 @@ class ResidueTerm:
 class Coordinates:
     """Position encoding: a sum of terms, each added to one coordinate of every position."""
 
-    terms: tuple[PowerTerm | ResidueTerm, ...] = dataclasses.field(
-        default=(), metadata={"static": True}
-    )
+    terms: tuple[PowerTerm | ResidueTerm, ...] = static(default=())
 
     @property
     def depends_on_length(self) -> bool:
         """Whether a position's encoding depends on n, or some lengths have none."""
         return any(term.depends_on_length for term in self.terms)
 
-    def encode(
-        self, length: int, width: int, at: Places | None = None
-    ) -> Float[np.ndarray, "rows width"]:
+    def encode(self, length: int, width: int, at: Places | None = None) -> Encoded:
         """Returns the encoding in float64, of all positions or those in `at`."""
         places = _places(length, at)
         encoding = np.zeros((len(places), width))
         for term in self.terms:
-            if not 0 <= term.coordinate < width:
-                raise InputError(
-                    f"position term names coordinate {term.coordinate}, the model has "
-                    f"coordinates 0 to {width - 1}"
-                )
+            where = "coordinate of a position term"
+            expect_integer(where, term.coordinate, 0, width - 1)
             # What overflows is refused below, in words.
             with np.errstate(over="ignore", invalid="ignore"):
                 encoding[:, term.coordinate] += term.evaluate(length, places)

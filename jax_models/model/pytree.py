@@ -12,11 +12,18 @@ import numpy as np
 Class = TypeVar("Class", bound=type)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def static(*, default: Any = dataclasses.MISSING, kw_only: bool = False) -> Any:
+    """Dataclass field that belongs to a pytree's structure, and is no child."""
+    return dataclasses.field(
+        default=default, kw_only=kw_only, metadata={"static": True}
+    )
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def pytree(cls: Class) -> Class:
     """Makes a class a frozen dataclass and a pytree, and returns it."""
     fields = dataclasses.fields(cls := dataclasses.dataclass(frozen=True)(cls))
-    # Fields with metadata `static=True` belong to the structure, all others are children.
+    # Fields made by `static` belong to the structure, all others are children.
     static = tuple(f.name for f in fields if f.metadata.get("static"))
     data = tuple(f.name for f in fields if not f.metadata.get("static"))
     shared = tuple(f.name for f in fields if f.metadata.get("shared"))

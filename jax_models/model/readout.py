@@ -13,7 +13,7 @@ from jax_models.arguments import (
     expect_kind,
     expect_number,
 )
-from jax_models.model.pytree import pytree
+from jax_models.model.pytree import pytree, static
 from jax_models.model.rows import Affine, Operation, RmsNorm, linear
 
 KINDS = ("mean", "first", "last")
@@ -26,8 +26,8 @@ class Pooling:
     As in sentence encoders; divided by its Euclidean norm if `normalised`.
     """
 
-    kind: str = dataclasses.field(default="mean", metadata={"static": True})
-    normalised: bool = dataclasses.field(default=False, metadata={"static": True})
+    kind: str = static(default="mean")
+    normalised: bool = static(default=False)
 
     def __post_init__(self) -> None:
         """Raises `InputError` for an unknown kind and a `normalised` that is no boolean."""
@@ -89,7 +89,7 @@ class Head:
 
     steps: tuple[Operation, ...] = ()
     bias: Float[Array, "symbols"] | None = None  # of the embedding, where it is tied
-    tied: bool = dataclasses.field(default=False, metadata={"static": True})
+    tied: bool = static(default=False)
 
     def operations(
         self, embedding: Float[Array, "symbols d_embedding"]

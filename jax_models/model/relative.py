@@ -26,7 +26,7 @@ from jax_models.model.position import (
     falling_frequencies,
     sine_and_cosine,
 )
-from jax_models.model.pytree import pytree
+from jax_models.model.pytree import pytree, static
 
 # Up to it a power of floats gives the start of a bucket to within one.
 MOST_DISTANCE = 2**31
@@ -69,8 +69,8 @@ class DistanceBuckets:
     """
 
     table: Float[Array, "heads buckets"]
-    bidirectional: bool = dataclasses.field(default=True, metadata={"static": True})
-    max_distance: int = dataclasses.field(default=128, metadata={"static": True})
+    bidirectional: bool = static(default=True)
+    max_distance: int = static(default=128)
 
     def __post_init__(self) -> None:
         distance = expect_integer(

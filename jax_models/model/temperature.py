@@ -6,7 +6,6 @@ temperatures compiles once; the shape of the schedule is static. A schedule is c
 the length, the rows' 0-based indices and the float type, and returns tau of each row.
 """
 
-import dataclasses
 import math
 from typing import Any, Literal
 
@@ -16,7 +15,11 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from jax_models.arguments import choose_name, expect_number
-from jax_models.model.pytree import pytree
+from jax_models.model.pytree import pytree, static
+
+# Types of a call of a schedule.
+Positions = Int[Array, "..."] | None
+Tau = Float[Array, "..."]
 
 
 @pytree
@@ -26,9 +29,7 @@ class ConstantTemperature:
     value: Float[Array, ""] | float
     depends_on_length = False
 
-    def __call__(
-        self, length: int, rows: Int[Array, "..."] | None, dtype: Any
-    ) -> Float[Array, "..."]:
+    def __call__(self, length: int, rows: Positions, dtype: Any) -> Tau:
         """Returns the value as a scalar of `dtype`."""
         return jnp.asarray(self.value, dtype)
 
@@ -40,9 +41,7 @@ class InverseLogTemperature:
     scale: Float[Array, ""] | float
     depends_on_length = True
 
-    def __call__(
-        self, length: int, rows: Int[Array, "..."] | None, dtype: Any
-    ) -> Float[Array, "..."]:
+    def __call__(self, length: int, rows: Positions, dtype: Any) -> Tau:
         """Returns tau(n) as a scalar of `dtype`."""
         # ln 1 = 0 divides nothing; a row with one key has one weight at any temperature.
         if length == 1:
@@ -55,11 +54,9 @@ class PowerTemperature:
     """Temperature schedule tau = scale * m^exponent, m the length n or the row's place p."""
 
     scale: Float[Array, ""] | float
-    exponent: float = dataclasses.field(metadata={"static": True})
+    exponent: float = static()
     # "position" is p, the row's index plus 1.
-    of: Literal["length", "position"] = dataclasses.field(
-        default="length", metadata={"static": True}
-    )
+    of: Literal["length", "position"] = static(default="length")
 
     @property
     def depends_on_length(self) -> bool:
@@ -70,9 +67,7 @@ class PowerTemperature:
         vars(self).update(exponent=expect_number("temperature.exponent", self.exponent))
         choose_name("temperature.of", self.of, ("length", "position"))
 
-    def __call__(
-        self, length: int, rows: Int[Array, "..."] | None, dtype: Any
-    ) -> Float[Array, "..."]:
+    def __call__(self, length: int, rows: Positions, dtype: Any) -> Tau:
         """Returns tau as a scalar, or one value per row when `of` is the position."""
         alone = self.of == "length"
         base = np.float64(length) if alone else np.arange(1.0, length + 1)

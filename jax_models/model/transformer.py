@@ -23,7 +23,7 @@ from jax_models.model.attention import Attention
 from jax_models.model.entry import Entry, Padding, TokenDropout
 from jax_models.model.layer import Layer
 from jax_models.model.position import PairTable, Position
-from jax_models.model.pytree import pytree
+from jax_models.model.pytree import pytree, static
 from jax_models.model.readout import Accept, Head, Pooling, Readout
 from jax_models.model.rows import Affine, Norm, Program, Step
 from jax_models.run.blocks import key_tile, map_rows, row_block
@@ -54,21 +54,13 @@ class Transformer:
     token_dropout: TokenDropout | None = dataclasses.field(default=None, kw_only=True)
     pooling: Pooling | None = dataclasses.field(default=None, kw_only=True)
     padding: Padding | None = dataclasses.field(default=None, kw_only=True)
-    head_row: Literal["first", "last"] | None = dataclasses.field(
-        default=None, kw_only=True, metadata={"static": True}
-    )
-    special: tuple[int, ...] | None = dataclasses.field(
-        default=None, kw_only=True, metadata={"static": True}
-    )
+    head_row: Literal["first", "last"] | None = static(default=None, kw_only=True)
+    special: tuple[int, ...] | None = static(default=None, kw_only=True)
     final_norm: Norm | None = None
     readout: Readout | Head | None = None
-    accept: Accept | None = dataclasses.field(default=None, metadata={"static": True})
-    vocabulary: tuple[str, ...] | None = dataclasses.field(
-        default=None, metadata={"static": True}
-    )
-    substitutable: tuple[int, ...] | None = dataclasses.field(
-        default=None, metadata={"static": True}
-    )
+    accept: Accept | None = static(default=None)
+    vocabulary: tuple[str, ...] | None = static(default=None)
+    substitutable: tuple[int, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
         """Makes lists and arrays of layers, names and symbols tuples."""

@@ -1,12 +1,11 @@
 """Layer normalisation."""
 
-import dataclasses
 from typing import Any
 
 from jax import Array
 from jaxtyping import Float
 
-from jax_models.model.pytree import pytree
+from jax_models.model.pytree import pytree, static
 from jax_models.model.rows.program import Norm
 
 
@@ -16,7 +15,7 @@ class LayerNorm(Norm):
 
     scale: Float[Array, "width"]
     bias: Float[Array, "width"]
-    epsilon: float = dataclasses.field(default=1e-5, metadata={"static": True})
+    epsilon: float = static(default=1e-5)
 
     def centre(self, rows: Any) -> Any:
         """Returns rows less their means."""

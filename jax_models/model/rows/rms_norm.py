@@ -1,13 +1,12 @@
 """Root mean square normalisation."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from jax_models.model.pytree import pytree
+from jax_models.model.pytree import pytree, static
 from jax_models.model.rows.program import Norm
 
 
@@ -16,7 +15,7 @@ class RmsNorm(Norm):
     """Root mean square norm z / sqrt(mean(z^2) + epsilon) * scale."""
 
     scale: Float[Array, "width"]
-    epsilon: float = dataclasses.field(default=1e-5, metadata={"static": True})
+    epsilon: float = static(default=1e-5)
 
     @property
     def bias(self) -> Float[Array, "width"]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -72,7 +72,7 @@ def test_formulas_are_evaluated_in_float64_and_then_cast(position):
     ("position", "length", "message"),
     [
         (PositionTable(jax.numpy.zeros((5, WIDTH))), 6, r"n = 6 .* 5 rows"),
-        (Coordinates((PowerTerm(WIDTH),)), 2, "coordinate 4"),
+        (Coordinates((PowerTerm(WIDTH),)), 2, "coordinate.* = 4; expected"),
         (Coordinates((PowerTerm(0, position_power=-1, offset=0),)), 2, "pole"),
         (Coordinates((PowerTerm(0, position_power=-1, offset=-3),)), 4, "position 3"),
         (Coordinates((PowerTerm(0, alternating=True, offset=0.5),)), 2, "integer"),
