@@ -18,6 +18,7 @@ from jax_models.weighting.base import (
     Moved,
     MovedKeys,
     Tile,
+    choose,
     contract,
     tallied,
 )
@@ -47,11 +48,6 @@ class AverageSummary:
     def mean(self) -> Attended:
         """The attended value: mean value of the keys of the best cell."""
         return self.first_sum / _count(self.levels.first)
-
-    @property
-    def second_mean(self) -> Attended:
-        """Mean value of the keys of the second-best cell."""
-        return self.second_sum / _count(self.levels.second)
 
 
 def _count(level: Level) -> Float[Array, "... 1"]:
@@ -163,7 +159,7 @@ class AverageHardmax(HardWeighting):
 
     def around(self, summary: AverageSummary) -> tuple[Attended, Attended]:
         """Returns the mean values of the best cell and of the second."""
-        return summary.mean, summary.second_mean
+        return summary.mean, summary.second_sum / _count(summary.levels.second)
 
     def lift_change(self, summary: AverageSummary, moved: MovedKeys) -> AverageChange:
         """Returns the change summary of a tile of moved keys."""
@@ -202,15 +198,11 @@ class AverageHardmax(HardWeighting):
     ) -> AverageChange:
         """Joins two change summaries; a side below the joint best cell has no new members."""
         levels = merge_levels(first.levels, second.levels)
-        at_best = [s.levels.best == levels.best for s in (first, second)]
+        one, two = (side.levels.best == levels.best for side in (first, second))
 
         # A side whose best cell is not the joint best has no new members.
-        def at(a: Shaped[Array, "..."]) -> list[Shaped[Array, "..."]]:
-            return [m[..., None] if a.ndim > m.ndim else m for m in at_best]
-
         def kept(a: Float[Array, "*of"], b: Float[Array, "*of"]) -> Float[Array, "*of"]:
-            one, two = at(a)
-            return jnp.where(one, a, 0.0) + jnp.where(two, b, 0.0)
+            return choose(one, a, jnp.zeros_like(a)) + choose(two, b, jnp.zeros_like(b))
 
         def left(
             a: Float[Array, "*of"],
@@ -218,9 +210,9 @@ class AverageHardmax(HardWeighting):
             a_kept: Float[Array, "*of"],
             b_kept: Float[Array, "*of"],
         ) -> Float[Array, "*of"]:
-            one, two = at(a)
             # Old members that such a side kept have left the joint best cell.
-            return a + jnp.where(one, 0.0, a_kept) + b + jnp.where(two, 0.0, b_kept)
+            gone = choose(one, jnp.zeros_like(a), a_kept)
+            return a + gone + b + choose(two, jnp.zeros_like(b), b_kept)
 
         counts = (first.kept_count, second.kept_count)
         return AverageChange(

@@ -313,15 +313,6 @@ def contract_apart(
     return jnp.moveaxis(sums, 0, -1)
 
 
-def contract_about(
-    weights: Float[Array, "heads columns keys"],
-    values: Float[Array, "... keys d_v"],
-    origin: Float[Array, "heads #columns d_v"],
-) -> Moved:
-    """sum_k w_k (v_k - o), computed as sum_k w_k v_k less (sum_k w_k) o."""
-    return contract(weights, values) - weights.sum(axis=-1)[..., None] * origin
-
-
 def spread_of(
     weighting: Weighting, values: Float[Array, "..."]
 ) -> Callable[[Array, Array], Array]:
@@ -332,14 +323,29 @@ def spread_of(
             be as small as the rounding of sums of large terms that cancel.
         values: without the axis of heads where all heads share them.
     """
-    product = contract_about if weighting.hard else contract_apart
-    return lambda weights, origin: product(weights, values, origin)
+    if not weighting.hard:
+        return lambda weights, origin: contract_apart(weights, values, origin)
+
+    def spread(weights: Array, origin: Array) -> Array:
+        return contract(weights, values) - weights.sum(axis=-1)[..., None] * origin
+
+    return spread
 
 
 def tallied(members: Bool[Array, "... keys"], count: Count, dtype: Any) -> ByKey:
     """`count` of each key in the set `members`, 1 without counts; 0 for other keys."""
     weights = members.astype(dtype)
     return weights if count is None else weights * count
+
+
+def choose(condition: Bool[Array, "*rows"], first: Any, second: Any) -> Any:
+    """Entries of the tree `first` where a condition on rows holds, else of `second`."""
+
+    def one(a: Array, b: Array) -> Array:
+        more = range(condition.ndim, a.ndim)
+        return jnp.where(jnp.expand_dims(condition, tuple(more)), a, b)
+
+    return jax.tree.map(one, first, second)
 
 
 def same_position(

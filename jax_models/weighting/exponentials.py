@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+Numbers = Float[Array, "*shape"]
 # Largest relative error in unit roundoffs.
 ERROR = 2
 
@@ -28,25 +29,21 @@ _FORMS = {
 
 # Traced once for each shape, and not where they are called.
 @jax.jit
-def exp(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def exp(x: Numbers) -> Numbers:
     """e^x, formed once for all its uses."""
     less, power = _reduce(x)
     return jax.lax.optimization_barrier(power * (1 + less))
 
 
 @jax.jit
-def exp_and_expm1(
-    x: Float[Array, "*shape"],
-) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
+def exp_and_expm1(x: Numbers) -> tuple[Numbers, Numbers]:
     """e^x and e^x - 1, each relatively accurate."""
     less, power = _reduce(x)
     both = power * (1 + less), power * less + (power - 1)
     return jax.lax.optimization_barrier(both)
 
 
-def _reduce(
-    x: Float[Array, "*shape"],
-) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
+def _reduce(x: Numbers) -> tuple[Numbers, Numbers]:
     """e^r - 1 and 2^k."""
     degree, high, low, ends, integer, bias, bits = _FORMS[x.dtype.itemsize]
     x = jnp.clip(x, *ends)

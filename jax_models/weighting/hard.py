@@ -19,7 +19,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from jax_models.arguments import expect_number
-from jax_models.model.pytree import pytree
+from jax_models.model.pytree import pytree, static
 from jax_models.weighting.base import (
     Attended,
     ByColumn,
@@ -213,20 +213,6 @@ def reaches(found: Levels, before: Levels) -> Bool[Array, "..."]:
     return found.second.cell >= before.third.cell
 
 
-def levels_replaced(levels: Levels, column: Column, cells: Cells) -> Levels:
-    """Returns the two best levels of rows after each replacement of one column."""
-    score, dtype = column.score + column.score_change, levels.first.count.dtype
-    levels = levels.by_column
-    member, cell = leave(levels, column, cells)
-    below = ~member & (cells[0] == levels.second.cell)
-    # The third level needs no such step: if the column was in it, the first two keep all
-    # their keys and the third is not among the best two.
-    first = levels.first.without(member.astype(dtype))
-    second = levels.second.without(below.astype(dtype))
-    new = Level(cell, score, score, jnp.ones_like(score))
-    return best_levels(first, second, levels.third, new, known=2)
-
-
 @dataclasses.dataclass(frozen=True)
 class HardWeighting(Weighting):
     """A weighting that depends on score cells; subclasses add no fields.
@@ -235,9 +221,7 @@ class HardWeighting(Weighting):
     roundings in a score, to first order, while k u |s| < resolution.
     """
 
-    tie_resolution: float | None = dataclasses.field(
-        default=None, metadata={"static": True}
-    )
+    tie_resolution: float | None = static(default=None)
     # Set by the attention that the weighting belongs to; 0 takes scores as exact.
     score_steps: int = dataclasses.field(
         default=0, kw_only=True, compare=False, metadata={"static": True}
@@ -272,7 +256,17 @@ class HardWeighting(Weighting):
         self, summary: Any, column: Column, rows: Int[Array, "..."]
     ) -> TieReport:
         """Returns the tie report of `rows` after each replacement of a visible column."""
-        after = levels_replaced(summary.levels, column, self._both_cells(column))
+        score, dtype = column.score + column.score_change, column.score.dtype
+        old, new = self._both_cells(column)
+        levels = summary.levels.by_column
+        member, cell = leave(levels, column, (old, new))
+        below = ~member & (old == levels.second.cell)
+        # The third level needs no such step: if the column was in it, the first two keep all
+        # their keys and the third is not among the best two.
+        first = levels.first.without(member.astype(dtype))
+        second = levels.second.without(below.astype(dtype))
+        moved = Level(cell, score, score, jnp.ones_like(score))
+        after = best_levels(first, second, levels.third, moved, known=2)
         return report_ties(self, after, rows[:, None], column.visible)
 
     def ties_changed(
@@ -298,17 +292,6 @@ class HardWeighting(Weighting):
         # A recomputed score may be lower: by rounding of both scores, and by a cell's width.
         slack = cell + 2 * self.score_roundoff(low.dtype) * size
         return jnp.where(known, low - slack, -jnp.inf)
-
-    def beats(
-        self,
-        cell: Float[Array, "..."],
-        index: Int[Array, "..."],
-        other: Float[Array, "..."],
-        other_index: Int[Array, "..."],
-    ) -> Bool[Array, "..."]:
-        """Whether a key wins over another: by its cell, in a tie by position and `side`."""
-        earlier = self.side * index < self.side * other_index
-        return (cell > other) | ((cell == other) & earlier)
 
     def replace(self, summary: Any, column: Column) -> Replaced:
         """Change of the attended value at each row for each replaced column; 0 if hidden."""
@@ -360,13 +343,15 @@ class HardWeighting(Weighting):
         """
 
 
-def decided(
+def report_ties(
     weighting: HardWeighting,
     levels: Levels,
+    # position of each row
+    rows: Int[Array, "..."],
     # entries that count; all by default
     relevant: Bool[Array, "..."] | None = None,
-) -> tuple[Float[Array, "..."], Float[Array, "..."], Bool[Array, "..."]]:
-    """Returns each row's gap, the spread of its best cell, and whether it is ambiguous."""
+) -> TieReport:
+    """Returns the tie report over all rows of `levels`."""
     (one, two), dtype = (levels.first, levels.second), levels.first.low.dtype
     best = one.cell > -jnp.inf
     compared = best & (two.cell > -jnp.inf)
@@ -386,19 +371,6 @@ def decided(
         narrow = rounding >= weighting.resolution(dtype)
         undecided = (one.count > 1) | (gap <= 2 * rounding)
         ambiguous |= best & narrow & undecided
-    return gap, spread, ambiguous
-
-
-def report_ties(
-    weighting: HardWeighting,
-    levels: Levels,
-    # position of each row
-    rows: Int[Array, "..."],
-    # entries that count; all by default
-    relevant: Bool[Array, "..."] | None = None,
-) -> TieReport:
-    """Returns the tie report over all rows of `levels`; see `decided`."""
-    gap, spread, ambiguous = decided(weighting, levels, relevant)
     # The first ambiguous row if there is one, else the row of the smallest gap.
     order = jnp.where(ambiguous, -jnp.inf, gap).ravel()
     at = jnp.argmin(order)
@@ -407,7 +379,5 @@ def report_ties(
         spread=spread.max(initial=0.0),
         ambiguous=ambiguous.any(),
         row=jnp.broadcast_to(rows, gap.shape).ravel()[at].astype(jnp.int32),
-        scores=jnp.stack(
-            [x.ravel()[at] for x in (levels.first.low, levels.second.high)]
-        ),
+        scores=jnp.stack([x.ravel()[at] for x in (one.low, two.high)]),
     )

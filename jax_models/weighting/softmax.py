@@ -28,6 +28,7 @@ from jax_models.weighting.base import (
     Replaced,
     Tile,
     Weighting,
+    choose,
     contract,
     contract_apart,
     same_position,
@@ -193,22 +194,18 @@ class Softmax(Weighting):
             (first.top_score == second.top_score)
             & (first.top_index <= second.top_index)
         )
-        lesser_score = jnp.where(keep, second.top_score, first.top_score)
-        lesser_value = jnp.where(keep[..., None], second.top_value, first.top_value)
-        # The lesser of both top columns joins the rest, and may exceed all of it.
-        rest_max = jnp.maximum(
-            lesser_score, jnp.maximum(first.rest_max, second.rest_max)
+        one, two = (
+            (side.top_score, side.top_index, side.top_value) for side in (first, second)
         )
-        parts = [
-            _relative(score, rest_max)
-            for score in (first.rest_max, second.rest_max, lesser_score)
-        ]
+        top, lesser = choose(keep, one, two), choose(keep, two, one)
+        # The lesser of both top columns joins the rest, and may exceed all of it.
+        scores = (first.rest_max, second.rest_max, lesser[0])
+        rest_max = jnp.maximum(lesser[0], jnp.maximum(*scores[:2]))
+        parts = [_relative(score, rest_max) for score in scores]
         sums = (first.rest_sum, second.rest_sum, jnp.ones_like(rest_max))
-        values = (first.rest_values, second.rest_values, lesser_value)
+        values = (first.rest_values, second.rest_values, lesser[2])
         return SoftmaxSummary(
-            top_score=jnp.where(keep, first.top_score, second.top_score),
-            top_index=jnp.where(keep, first.top_index, second.top_index),
-            top_value=jnp.where(keep[..., None], first.top_value, second.top_value),
+            *top,
             rest_max=rest_max,
             rest_sum=_sum(parts, sums),
             rest_values=_sum([part[..., None] for part in parts], values),

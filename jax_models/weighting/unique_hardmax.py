@@ -9,6 +9,7 @@ that the winner can be removed without reading the row's keys again.
 import dataclasses
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
@@ -21,6 +22,7 @@ from jax_models.weighting.base import (
     Moved,
     MovedKeys,
     Tile,
+    choose,
     same_position,
 )
 from jax_models.weighting.hard import (
@@ -42,6 +44,11 @@ class Candidate:
     index: Int[Array, "heads rows"]
     value: Float[Array, "heads rows d_v"]
 
+    @property
+    def place(self) -> tuple[Array, Array]:
+        """Cell and position, which decide between two keys."""
+        return self.cell, self.index
+
 
 @pytree
 class UniqueSummary:
@@ -58,16 +65,6 @@ class UniqueChange:
 
     winner: Candidate
     levels: Levels  # of heads and columns
-
-
-def _choose(
-    condition: Bool[Array, "..."], first: Candidate, second: Candidate
-) -> Candidate:
-    return Candidate(
-        jnp.where(condition, first.cell, second.cell),
-        jnp.where(condition, first.index, second.index),
-        jnp.where(condition[..., None], first.value, second.value),
-    )
 
 
 @pytree
@@ -121,10 +118,16 @@ class _UniqueHardmax(HardWeighting):
         runner_up, _ = candidate(jnp.where(onehot, -jnp.inf, cells))
         return UniqueSummary(winner, runner_up, levels)
 
+    def _beats(self, one: tuple[Array, Array], two: tuple[Array, Array]) -> Array:
+        """Whether the key at one place wins: by its cell, in a tie by position and `side`."""
+        (cell, index), (other, other_index) = one, two
+        earlier = self.side * index < self.side * other_index
+        return (cell > other) | ((cell == other) & earlier)
+
     def _pick(self, first: Candidate, second: Candidate) -> tuple[Candidate, Candidate]:
         """The better and the worse of two candidates."""
-        wins = self.beats(first.cell, first.index, second.cell, second.index)
-        return _choose(wins, first, second), _choose(wins, second, first)
+        wins = self._beats(first.place, second.place)
+        return choose(wins, first, second), choose(wins, second, first)
 
     def merge(self, first: UniqueSummary, second: UniqueSummary) -> UniqueSummary:
         """Returns the summary of both sets of keys."""
@@ -148,16 +151,14 @@ class _UniqueHardmax(HardWeighting):
     ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
         """Returns the factors, 0 or 1, of the differences for each replaced column."""
         dtype = column.score.dtype
-        winner, runner_up = (
-            (x.cell[..., None], x.index[..., None])
-            for x in (summary.winner, summary.runner_up)
-        )
+        places = summary.winner.place, summary.runner_up.place
+        winner, runner_up = jax.tree.map(lambda x: x[..., None], places)
         _, cell = leave(summary.levels.by_column, column, cells)
         # By position, not by cell: a tie of the best cell has one winner only.
         leaves = same_position(column.index, winner[1], dtype)
         # Who has to be beaten: the runner-up if the column is the winner, else the winner.
-        place = (jnp.where(leaves, *x) for x in zip(runner_up, winner, strict=True))
-        wins = self.beats(cell, column.index, *place)
+        place = choose(leaves, runner_up, winner)
+        wins = self._beats((cell, column.index), place)
         loses, arrives = leaves & ~wins, wins & ~leaves
         return loses.astype(dtype), arrives.astype(dtype), wins.astype(dtype)
 
@@ -208,7 +209,7 @@ class _UniqueHardmax(HardWeighting):
 
         first, second = moves(winner), moves(runner_up)
         # The best unmoved key is the winner, or the runner-up if the winner moved.
-        best = _choose(first, runner_up, winner)
+        best = choose(first, runner_up, winner)
         change = jnp.where(
             # Without a runner-up there is no value to change to: its 0 is only a placeholder.
             (first & (runner_up.index >= 0))[..., None],
@@ -220,9 +221,7 @@ class _UniqueHardmax(HardWeighting):
         found = self.merge_change(lifted, stayed)
         # If both moved, the best unmoved key is not in the summary. The result is known only
         # if a moved key wins over the runner-up's old place, since no unmoved key does.
-        known = ~(first & second) | self.beats(
-            lifted.winner.cell, lifted.winner.index, runner_up.cell, runner_up.index
-        )
+        known = ~(first & second) | self._beats(lifted.winner.place, runner_up.place)
         return found, known & certain & reaches(found.levels, summary.levels)
 
 
