@@ -20,7 +20,13 @@ import optax
 from jax import Array
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from jax_models.arguments import BriefRepr, expect_hook, expect_kind
+from jax_models.arguments import (
+    BriefRepr,
+    expect_hook,
+    expect_integer,
+    expect_integers,
+    expect_kind,
+)
 from jax_models.errors import InputError
 from jax_models.jax_arguments import expect_key
 from jax_models.languages.base import Source, check_sample
@@ -143,20 +149,19 @@ class TrainingRun(BriefRepr):
 
         Losses by length stand in the row of the step before which they were measured.
         """
+        by_step = zip(self.losses.tolist(), self.optimal.tolist(), strict=True)
         rows: list[dict[str, Any]] = [
             {"step": step, "loss": loss, "optimal": optimal}
-            for step, (loss, optimal) in enumerate(
-                zip(self.losses.tolist(), self.optimal.tolist(), strict=True)
-            )
+            for step, (loss, optimal) in enumerate(by_step)
         ]
         rows.append({"step": len(rows)})
         for step, found in self.measured:
-            for kind, values in (
-                ("loss", found.mean),
-                ("stderr", found.standard_error),
-            ):
-                for n, value in zip(found.lengths, values.tolist(), strict=True):
-                    rows[step][f"{kind}_{n}"] = value
+            kinds = {"loss": found.mean, "stderr": found.standard_error}
+            rows[step] |= {
+                f"{kind}_{n}": value
+                for kind, values in kinds.items()
+                for n, value in zip(found.lengths, values.tolist(), strict=True)
+            }
         return rows
 
     def last_rows(self, source: Source) -> list[dict[str, Any]]:
@@ -198,46 +203,8 @@ class Measuring:
 
     def __post_init__(self) -> None:
         """Checks the lengths and the number of sequences."""
-        if self.count < 2:
-            raise InputError(
-                f"{self.count} sequences per length; a standard error takes at least 2"
-            )
-        if any(n < 1 for n in self.lengths):
-            raise InputError(f"lengths {self.lengths}; expected each to be at least 1")
-
-
-def begin(network: Any, training: Training, measuring: Measuring) -> Standing:
-    """Returns the standing of a run before its first step."""
-    none = np.zeros((0, len(measuring.lengths)))
-    history = {"loss": np.zeros(0), "optimal": np.zeros(0)}
-    history |= {"after": np.zeros(0, np.int64), "mean": none, "standard_error": none}
-    return Standing(0, (network, training.optimiser().init(network)), history)
-
-
-def measured(
-    standing: Standing,
-    source: Source,
-    training: Training,
-    measuring: Measuring,
-    # of the run: the same sequences are measured every time
-    key: PRNGKeyArray,
-) -> Standing:
-    """Returns the standing with losses at `measuring.lengths` added to its history."""
-    if not measuring.lengths:
-        return standing
-    found = measure_losses(
-        standing.state[0],
-        source,
-        measuring.lengths,
-        jax.random.fold_in(key, MEASUREMENT),
-        count=measuring.count,
-        reading=training.reading,
-    )
-    history = dict(standing.history)
-    history["after"] = np.append(history["after"], standing.step)
-    for name in ("mean", "standard_error"):
-        history[name] = np.vstack([history[name], getattr(found, name)])
-    return Standing(standing.step, standing.state, history)
+        expect_integer("count", self.count, 2)  # a standard error takes two
+        expect_integers("lengths", self.lengths, 1)
 
 
 def describe(standing: Standing) -> str:
@@ -309,28 +276,62 @@ def _run_chunk(
     return state, recorded, jnp.stack(finite).all()
 
 
-def advance(
-    standing: Standing,
-    source: Source,
-    training: Training,
-    key: PRNGKeyArray,
-) -> tuple[Standing, bool]:
-    """Standing after the next chunk of steps, and whether all weights are finite."""
-    count = min(training.chunk, training.steps - standing.step)
-    state, recorded, finite = _run_chunk(
-        standing.state,
-        key,
-        jnp.asarray(standing.step, jnp.int32),
-        source=source,
-        training=training,
-        count=count,
-    )
-    # Read once for a chunk: steps do not wait for the host.
-    losses, optimal = (np.asarray(one, np.float64) for one in recorded)
-    history = dict(standing.history)
-    history["loss"] = np.append(history["loss"], losses)
-    history["optimal"] = np.append(history["optimal"], optimal)
-    return Standing(standing.step + count, state, history), bool(finite)
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """All that the steps of a run depend on beside its standing."""
+
+    source: Source
+    training: Training
+    measuring: Measuring
+    key: PRNGKeyArray
+
+    def begin(self, network: Any) -> Standing:
+        """Standing before the first step."""
+        none = np.zeros((0, len(self.measuring.lengths)))
+        history = {"loss": np.zeros(0), "optimal": np.zeros(0)}
+        history |= {"after": np.zeros(0, np.int64)}
+        history |= {"mean": none, "standard_error": none}
+        state = network, self.training.optimiser().init(network)
+        return Standing(0, state, history)
+
+    def measure(self, standing: Standing) -> Standing:
+        """Standing with the losses at `measuring.lengths` added to its history."""
+        if not self.measuring.lengths:
+            return standing
+        found = measure_losses(
+            standing.state[0],
+            self.source,
+            self.measuring.lengths,
+            # The same sequences are measured every time.
+            jax.random.fold_in(self.key, MEASUREMENT),
+            count=self.measuring.count,
+            reading=self.training.reading,
+        )
+        more = {"mean": [found.mean], "standard_error": [found.standard_error]}
+        history = _extended(standing.history, after=[standing.step], **more)
+        return dataclasses.replace(standing, history=history)
+
+    def advance(self, standing: Standing) -> tuple[Standing, bool]:
+        """Standing after the next chunk of steps, and whether all weights are finite."""
+        count = min(self.training.chunk, self.training.steps - standing.step)
+        state, recorded, finite = _run_chunk(
+            standing.state,
+            self.key,
+            jnp.asarray(standing.step, jnp.int32),
+            source=self.source,
+            training=self.training,
+            count=count,
+        )
+        # Read once for a chunk: steps do not wait for the host.
+        loss, optimal = (np.asarray(one, np.float64) for one in recorded)
+        history = _extended(standing.history, loss=loss, optimal=optimal)
+        return Standing(standing.step + count, state, history), bool(finite)
+
+
+def _extended(history: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Arrays by name, with further entries along the first axes of some."""
+    joined = {name: np.concatenate([history[name], more[name]]) for name in more}
+    return {**history, **joined}
 
 
 def require_finite(standing: Standing, weights_finite: bool, remedy: str) -> None:
@@ -427,7 +428,8 @@ def run_training(
     require_memory(f"the losses of {training.steps} steps", 16 * training.steps)
     check_classes(network, source, training)
     data = np.asarray(expect_key(key))
-    start = begin(network, training, measuring)
+    run = _Run(source, training, measuring, key)
+    start = run.begin(network)
     configuration = {
         **(about or {}),
         "training": dataclasses.asdict(training),
@@ -440,7 +442,7 @@ def run_training(
     if checkpoint is not None and not fresh:
         standing = read_standing(checkpoint, start.state, configuration)
     if standing is None:
-        standing = measured(start, source, training, measuring, key)
+        standing = run.measure(start)
     while True:
         if progress is not None:
             progress(standing)
@@ -450,22 +452,16 @@ def run_training(
         # Nothing is written before the first chunk is done.
         if checkpoint is not None and standing.step:
             remedy += f"; {checkpoint} holds step {standing.step}"
-        standing, finite = advance(standing, source, training, key)
-        standing = measured(standing, source, training, measuring, key)
+        standing, finite = run.advance(standing)
+        standing = run.measure(standing)
         require_finite(standing, finite, remedy)
         if checkpoint is not None:
             save_standing(checkpoint, standing, configuration)
     network, _ = standing.state
     recorded = standing.history
-    by_length = zip(
-        *(recorded[name] for name in ("after", "mean", "standard_error")), strict=True
+    columns = (recorded[name] for name in ("after", "mean", "standard_error"))
+    measured = tuple(
+        (int(after), LengthLosses(measuring.lengths, mean, error))
+        for after, mean, error in zip(*columns, strict=True)
     )
-    return TrainingRun(
-        network,
-        recorded["loss"],
-        recorded["optimal"],
-        tuple(
-            (int(after), LengthLosses(measuring.lengths, mean, error))
-            for after, mean, error in by_length
-        ),
-    )
+    return TrainingRun(network, recorded["loss"], recorded["optimal"], measured)

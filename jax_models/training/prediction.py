@@ -25,6 +25,11 @@ from jax_models.run.differentiable import forward_embeddings
 from jax_models.run.evaluate import require_readout
 from jax_models.training.settings import Reading, Training
 
+# Types of `compute_logits`: one sequence, positions of the logits, and these.
+Tokens = Int[Array, "tokens"]
+Queried = Int[Array, "rows"] | None
+Logits = Float[Array, "_ classes"]
+
 
 def init_predictor(
     key: PRNGKeyArray, source: Source, reading: Reading, max_length: int, **shape: Any
@@ -43,11 +48,7 @@ def init_predictor(
 
 
 @functools.singledispatch
-def compute_logits(
-    network: Any,
-    tokens: Int[Array, "tokens"],
-    queried: Int[Array, "rows"] | None = None,
-) -> Float[Array, "_ classes"]:
+def compute_logits(network: Any, tokens: Tokens, queried: Queried = None) -> Logits:
     """Returns the logits of the next symbol at the queried positions; differentiable.
 
     Without `queried` they are those at all positions.
@@ -88,11 +89,7 @@ def _unknown(network: Any) -> InputError:
 
 
 @compute_logits.register
-def _(
-    network: Transformer,
-    tokens: Int[Array, "tokens"],
-    queried: Int[Array, "rows"] | None = None,
-) -> Float[Array, "_ classes"]:
+def _(network: Transformer, tokens: Tokens, queried: Queried = None) -> Logits:
     require_readout(network)
     rows = forward_embeddings(network, embedded(network, tokens), queried)
     return read_logits(network, rows)
@@ -117,11 +114,7 @@ def _(network: Transformer, training: Training) -> Transformer:
 
 
 @compute_logits.register
-def _(
-    network: ElmanNetwork,
-    tokens: Int[Array, "tokens"],
-    queried: Int[Array, "rows"] | None = None,
-) -> Float[Array, "_ classes"]:
+def _(network: ElmanNetwork, tokens: Tokens, queried: Queried = None) -> Logits:
     states = hidden_states(network, tokens)
     return network.readout(states if queried is None else states[queried])
 

@@ -57,8 +57,9 @@ class Training:
 
     def __post_init__(self) -> None:
         """Checks the numbers, and where the prediction is read."""
-        for name in ("length", "steps", "batch_size", "num_lengths"):
+        for name in ("length", "steps", "batch_size"):
             expect_integer(name, getattr(self, name), 1)
+        expect_integer("num_lengths", self.num_lengths, 1, self.length)
         if self.checkpoint_every is not None:
             expect_integer("checkpoint_every", self.checkpoint_every, 1)
         expect_number("learning_rate", self.learning_rate, 0, above=True)
@@ -66,11 +67,6 @@ class Training:
         if not 0 <= expect_number("growth", self.growth) <= 1:
             raise InputError(
                 f"growth = {self.growth}; expected a share of the steps, 0 to 1"
-            )
-        if self.num_lengths > self.length:
-            raise InputError(
-                f"num_lengths = {self.num_lengths}; there are only {self.length} "
-                f"lengths up to {self.length}"
             )
         choose_name("reading", self.reading, READINGS)
         if self.all_positions and self.reading == "query":

@@ -76,7 +76,7 @@ def test_a_finished_run_is_recognised(run, monkeypatch):
     def never(*arguments, **options):
         raise AssertionError("a step was taken")
 
-    monkeypatch.setattr("jax_models.training.loop.advance", never)
+    monkeypatch.setattr("jax_models.training.loop._Run.advance", never)
     again = run("train", *QUICK).done()
     assert "6 of 6 steps" in again.out
     assert model_bytes() == before

@@ -47,7 +47,7 @@ def test_a_model_learns_more_of_parity_than_symbol_frequencies():
         ({"mask": "none"}, {"all_positions": True}, "see what it is to predict"),
         ({}, {"steps": 0}, "steps = 0"),
         ({}, {"weight_decay": -1.0}, "weight_decay = -1.0"),
-        ({}, {"num_lengths": 11}, "only 10 lengths"),
+        ({}, {"num_lengths": 11}, "num_lengths = 11; expected an integer from 1 to 10"),
         ({}, {"reading": "first"}, "one of last, query"),
         ({}, {"reading": "query"}, "has 2 symbols; the source needs 3, an end token"),
         ({"num_classes": 2}, {}, "read-out has 2 classes; the source needs 3"),
