@@ -244,15 +244,10 @@ def build_model(
     """
     config = decode_config(config, tensors, described=described)
     for name, tensor in tensors.items():
-        if tensor.dtype not in (np.float32, np.float64):
-            raise InputError(
-                f"tensor {name!r} has type {tensor.dtype}; expected float32 or float64"
-            )
+        check_float_type(str(tensor.dtype), f"tensor {name!r}")
     kinds = sorted({str(tensor.dtype) for tensor in tensors.values()})
     if len(kinds) > 1:
         raise InputError(f"tensors mix the types {kinds}; expected one of them")
-    for kind in kinds:
-        check_float_type(kind, "the model")
     reader = _Reader(tensors)
     embedding = reader.take("embedding", "V d", {})
     width = embedding.shape[1]

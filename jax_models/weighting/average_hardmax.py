@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 
 from jax_models.model.pytree import pytree
 from jax_models.weighting.base import (

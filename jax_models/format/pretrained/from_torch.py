@@ -72,11 +72,8 @@ class State(Source):
                 )
         else:
             name = f"{what}="
-            if not isinstance(given, np.ndarray):
-                raise InputError(
-                    f"{what} = {show(given)}; expected the name of a tensor of the state, "
-                    "or a NumPy array"
-                )
+            wanted = "the name of a tensor of the state, or a NumPy array"
+            expect_kind(what, given, np.ndarray, wanted)
             self.held[name] = given
         shape, _ = self.header(name)
         tensor = self.take(name, *shape)

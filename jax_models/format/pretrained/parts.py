@@ -16,7 +16,14 @@ import jax
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from jax_models.arguments import choose_name, choose_names, not_finite_at, show
+from jax_models.arguments import (
+    choose_name,
+    choose_names,
+    expect_integer,
+    expect_kind,
+    not_finite_at,
+    show,
+)
 from jax_models.errors import InputError
 from jax_models.model.attention import Attention
 from jax_models.model.layer import FeedForward
@@ -74,21 +81,13 @@ class Source(abc.ABC):
 
     def number(self, key: str, default: Any = None) -> int:
         """Returns a configuration value that must be an integer >= 1."""
-        found = self.get(key, default)
-        if type(found) is not int or found < 1:
-            raise InputError(
-                f"{self.where(self.name(key))} is {show(found)}; expected a whole number "
-                "that is at least 1"
-            )
-        return found
+        where = self.where(self.name(key))
+        return expect_integer(where, self.get(key, default), 1, math.inf)
 
     def flag(self, key: str, default: bool) -> bool:
         """Returns a configuration value that must be a boolean."""
         found = self.get(key, default)
-        if type(found) is not bool:
-            raise InputError(
-                f"{self.where(key)} is {show(found)}; expected true or false"
-            )
+        expect_kind(self.where(key), found, bool, "true or false")
         return found
 
     def rows(self, name: str) -> int:
@@ -255,9 +254,9 @@ class Parts:
             joined = JOINED.get(name, (name,))
             shapes = [self._shape(part) for part in joined]
             rows = [math.prod(shape[:-1]) for shape in shapes]
-            tensors = [
-                self._take_map(whence.format("weight"), sum(rows), shapes[0][-1])
-            ]
+            stored = (sum(rows), shapes[0][-1])[:: -1 if self.turned else 1]
+            weight = self.folder.take(whence.format("weight"), *stored)
+            tensors = [weight.T if self.turned else weight]
             if bias:
                 tensors.append(self.folder.take(whence.format("bias"), sum(rows)))
             for at, tensor in enumerate(tensors):
@@ -278,13 +277,6 @@ class Parts:
         sizes["concatenated"] = self.heads * self.head_width
         axes, _ = (array_fields(Attention) | array_fields(FeedForward))[name]
         return tuple(sizes[axis] for axis in axes.split())
-
-    def _take_map(
-        self, name: str, out: int, width: int
-    ) -> Float[np.ndarray, "out read"]:
-        if self.turned:
-            return self.folder.take(name, width, out).T
-        return self.folder.take(name, out, width)
 
 
 def read_activation(folder: Source, key: str, default: str | None = None) -> str:

@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from jax_models.arguments import choose_name, expect_integer, expect_number, show
+from jax_models.arguments import (
+    choose_name,
+    expect_integer,
+    expect_kind,
+    expect_number,
+    show,
+)
 from jax_models.errors import InputError
 from jax_models.format.pretrained.parts import Source
 
@@ -41,8 +47,7 @@ def check_scalings(folder: Source) -> None:
 
 def _read_kind(where: str, found: Any) -> str:
     """Returns the scaling that an entry `found` names, "default" if it names none."""
-    if not isinstance(found, dict):
-        raise InputError(f"{where} is {show(found)}; expected an object")
+    expect_kind(where, found, dict, "an object")
     kind = found.get("rope_type", found.get("type", "default"))
     return choose_name(f"rope_type in {where}", kind, KINDS)
 

@@ -29,10 +29,8 @@ STORAGES = {
         "Short <i2,Char i1,Byte u1,Bool ?".split(",")
     )
 }
-TENSOR, PARAMETER = (
-    b"torch._utils _rebuild_tensor_v2",
-    b"torch._utils _rebuild_parameter",
-)
+TENSOR = b"torch._utils _rebuild_tensor_v2"
+PARAMETER = b"torch._utils _rebuild_parameter"
 DICTIONARY = b"collections OrderedDict"
 # Opcodes that push plain data, and how many objects others take off the stack.
 PLAIN = "BINUNICODE SHORT_BINUNICODE BININT BININT1 BININT2 LONG1 BINFLOAT".split()
@@ -68,12 +66,11 @@ def read_torch(path: Path) -> dict[str, Shaped[np.ndarray, "..."]]:
         pickled = entries["data.pkl"]
         _expect(pickled.size <= PICKLE_BYTES, f"has a data.pkl of {pickled.size} bytes")
         state = _run(pickled.tobytes(), entries)
+        kind = type(state)
+        _expect(kind is State, f"holds {kind.__name__}, no state dict")
+        others = show([x for x in state if not isinstance(state[x], np.ndarray)])
         _expect(
-            isinstance(state, State), f"holds {type(state).__name__}, no state dict"
-        )
-        others = [x for x in state if not isinstance(state[x], np.ndarray)]
-        _expect(
-            not others, f"holds {show(others)} among {len(state)}: no tensors by name"
+            others == "[]", f"holds {others} among {len(state)}: no tensors by name"
         )
         return state
     except InputError as error:
@@ -100,19 +97,14 @@ def _find_entries(
         listed = archive.infolist()
     root, found = listed[0].filename.partition("/")[0] + "/", {}
     for entry in listed:
-        name, size, where = (
-            entry.filename.removeprefix(root),
-            entry.file_size,
-            entry.filename,
-        )
-        outside = (
-            root == "/" or name == where or ".." in name.split("/") or name in found
-        )
-        _expect(not outside, f"has the entry {show(where)}, no part of a state")
-        packed = (
-            entry.compress_type or entry.flag_bits & 1 or entry.compress_size != size
-        )
-        _expect(not packed, f"has the entry {show(where)} packed")
+        where, size = entry.filename, entry.file_size
+        name = where.removeprefix(root)
+        outside = root == "/" or name == where or ".." in name.split("/")
+        known = not outside and name not in found
+        _expect(known, f"has the entry {show(where)}, no part of a state")
+        plain = not entry.compress_type and not entry.flag_bits & 1
+        plain = plain and entry.compress_size == size
+        _expect(plain, f"has the entry {show(where)} packed")
         mark, *more = struct.unpack_from("<4s22xHH", content.data, entry.header_offset)
         found[name] = content[entry.header_offset + 30 + sum(more) :][:size]
         whole = mark == b"PK\x03\x04" and found[name].size == size
@@ -143,9 +135,8 @@ def _run(content: bytes, entries: dict[str, UInt8[np.ndarray, "_"]]) -> Any:
         elif name == "EMPTY_DICT":
             stack.append(State())
         elif name in ("SETITEM", "SETITEMS"):
-            named = isinstance(stack[-1], State) and {type(x) for x in items[::2]} <= {
-                str
-            }
+            named = isinstance(stack[-1], State)
+            named = named and all(type(x) is str for x in items[::2])
             _expect(named, f"puts {show(items[::2])} into {type(stack[-1]).__name__}")
             _nest(stack[-1], items).update(zip(items[::2], items[1::2], strict=True))
         elif name in ("GLOBAL", "STACK_GLOBAL"):

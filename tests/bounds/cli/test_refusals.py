@@ -463,7 +463,7 @@ test_train = refused(f"""
     {TRAIN}
     --language=english | --language=english
     --p=1 | expected one inside (0, 1)
-    --num_lengths=5 | only 4 lengths
+    --num_lengths=5 | num_lengths = 5; expected an integer from 1 to 4
     --reading=query --all_positions | follows the whole sequence alone
 """)
 test_late = refused_late(f"""

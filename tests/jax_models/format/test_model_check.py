@@ -50,7 +50,7 @@ BAD = [
     ("layers.0.norm1", jm.LayerNorm(jnp.ones(4), jnp.ones(4)), "unexpected tensors"),
     ("layers.0.combine", "concat", "combine|shape|unexpected"),
     ("layers", (None,), r"model.layers\[0\] = None"),
-    ("embedding", jnp.ones((3, 4), jnp.int32), "type int32"),
+    ("embedding", jnp.ones((3, 4), jnp.int32), "is 'int32'"),
     ("position", "sinusoidal", "model.position = 'sinusoidal'"),
     ("accept", jm.Accept(0, 0.5), "accept.class = 0; the read-out has 0 classes"),
     ("vocabulary", ("a", "b", 3), r"model.vocabulary\[2\] = 3"),

@@ -77,7 +77,7 @@ ROPE = [
 SETTINGS = [
     ("bert", {"vocab_size": 21}, ("word_embeddings", "(20, 16); expected (21, 16)")),
     ("bert", {"hidden_size": 15}, ("num_attention_heads = 2", "does not divide", "15")),
-    ("bert", {"hidden_size": ...}, ("hidden_size", "None; expected a whole number")),
+    ("bert", {"hidden_size": ...}, ("hidden_size", "None; expected an integer >= 1")),
     ("bert", {"num_hidden_layers": 3}, ("layer.2.", "no tensor", "expected shape")),
     ("bert", {"layer_norm_eps": "x"}, ("epsilon = 'x'; expected a finite number",)),
     ("bert", {"hidden_act": "gelu_fast"}, ("hidden_act", "gelu_fast", "gelu_new")),
@@ -94,7 +94,11 @@ SETTINGS = [
     ("esm", {"emb_layer_norm_before": True}, ("layer_norm.weight", "no tensor")),
     ("esm", {"mask_token_id": None}, ("token_dropout.mask = None", "expected")),
     ("llama", {"num_key_value_heads": 3}, ("k_proj", "(12, 16); expected (18, 16)")),
-    ("mistral", {"sliding_window": 0}, ("sliding_window", "0; expected a whole")),
+    (
+        "mistral",
+        {"sliding_window": 0},
+        ("sliding_window", "0; expected an integer >= 1"),
+    ),
     ("modernbert", {"mlp_bias": True}, ("mlp_bias = True", "without biases")),
     ("modernbert", {"local_rope_theta": None}, ("local_rope_theta", "is null")),
     (
