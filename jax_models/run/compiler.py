@@ -31,16 +31,11 @@ def is_affected() -> bool:
     return version.__version__ in AFFECTED_VERSIONS
 
 
-def lacks_option() -> bool:
-    """Whether the installed jaxlib has the defect and XLA_FLAGS does not name the option."""
-    return is_affected() and OPTION not in os.environ.get(XLA_FLAGS, "")
-
-
 def avoid_miscompilation() -> None:
     """Adds the option that avoids the defect to XLA_FLAGS, unless it is named there."""
     # XLA reads the variable when the first backend starts, and not again.
-    if lacks_option():
-        given = os.environ.get(XLA_FLAGS, "")
+    given = os.environ.get(XLA_FLAGS, "")
+    if is_affected() and OPTION not in given:
         os.environ[XLA_FLAGS] = f"{given} {REMEDY}".strip()
 
 

@@ -175,11 +175,16 @@ def _apply_share(
     start = jax.lax.axis_index(POSITIONS).astype(jnp.int32) * shares.share
     index = start + jnp.arange(shares.share, dtype=jnp.int32)
     positions = jnp.minimum(index, length - 1)
+
     # Maps of single rows are computed by tiles too: every matrix product then has the same
     # shape for all D, and so the same rounding.
-    inputs, tiles = jax.lax.map(
-        lambda tile: _prepare_tile(layer, length, *tile), _tiled(shares, (rows, index))
-    )
+    def prepare(tile: tuple[Array, Array]) -> tuple[Array, KeyStore]:
+        """Attention's input rows of a tile, with their keys and values."""
+        y, at = tile
+        u = attention_input(layer, y)
+        return u, store_keys(attention, u, length, at)
+
+    inputs, tiles = jax.lax.map(prepare, _tiled(shares, (rows, index)))
     index = _tiled(shares, index)
 
     per_row = scores_per_row(attention, shares.tile)
@@ -233,17 +238,6 @@ def _apply_share(
     # Copies of the last row report as it does: they change nothing.
     report = None if reports is None else reduce_reports(reports)
     return output.reshape(rows.shape), report
-
-
-def _prepare_tile(
-    layer: Layer,
-    length: int,
-    rows: Float[Array, "keys width"],
-    index: Int[Array, "keys"],
-) -> tuple[Float[Array, "keys width"], KeyStore]:
-    """Attention's input rows of a tile, with their keys and values."""
-    inputs = attention_input(layer, rows)
-    return inputs, store_keys(layer.attention, inputs, length, index)
 
 
 def _tiled(shares: Shares, rows: Any) -> Any:
