@@ -22,15 +22,15 @@ WIDTH, INDENT = 79, 6 * " "
 
 
 def command_help(command: Command) -> str:
-    """Help of a command: usage, summary, its module's docstring, flags and examples.
+    """Help of a command: usage, its module's docstring, flags and examples.
 
     The last paragraph of the docstring is the flags of the examples.
     """
-    _, *description, examples = (inspect.getdoc(command.load()) or "").split("\n\n")
+    *description, examples = (inspect.getdoc(command.load()) or "").split("\n\n")
     usage = f"{PROGRAM} {command.name} "
     flags = "\n".join(["Flags:", *map(_entry, fields_of(command.options).values())])
     shown = [f"  {usage}{text.strip()}" for text in examples.splitlines()]
-    parts = [f"Usage: {usage}[--flag=value ...]", command.summary, *description, flags]
+    parts = [f"Usage: {usage}[--flag=value ...]", *description, flags]
     return "\n\n".join([*parts, "\n".join(["Examples:", *shown])]) + "\n"
 
 

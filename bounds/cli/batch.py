@@ -1,4 +1,4 @@
-"""A sweep: one command over a cross product of its flags, kept in a store.
+"""A sweep of a command over a cross product of its flags, resumable.
 
 A cell is one run of --command with one set of flags: those of the command that stand
 beside it, which hold in every cell, and one value of each swept flag (--sweep flag=a,b,c,

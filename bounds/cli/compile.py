@@ -1,4 +1,4 @@
-"""Compile a temporal-logic formula or an S-RASP program to a transformer file, and test it.
+"""A temporal-logic formula or a program as a transformer file, tested.
 
 The syntax of formulas and the modes are in docs/logic.md, that of programs in docs/rasp.md.
 `model.safetensors` is an ordinary model whose one logit is the truth of the formula at

@@ -1,4 +1,4 @@
-"""Every closed-form constant of a model: as Hahn 2020 prints them, and corrected.
+"""Every closed-form constant of a model, printed and corrected.
 
 One row per length and layer in `constants.json`; the last layer's speaks of the output.
 All bounds hold for every input of the length and every substitution, at a position that
@@ -14,7 +14,7 @@ are kept in --out as they are done, and the same command continues where it stop
 from typing import Any
 
 from bounds.cli.shared.groups import Lengths, Model, Read, Stored, Weighted
-from bounds.cli.shared.runner import Exports, LengthSweep, Work
+from bounds.cli.shared.runner import Exports, Work, sweep_lengths
 from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.curves.inputs import check_changeable
 from bounds.lemma5.constants import closed_forms
@@ -45,9 +45,10 @@ def plan(options: ConstantsOptions) -> Work:
         rows = [row for payload in found for row in closed_forms.read_rows(payload)]
         return Exports({**named, "rows": rows}, constants_report(rows) + "\n")
 
-    return LengthSweep(
+    return sweep_lengths(
+        options,
         opening="",
         key={**asked, "dtype": model.dtype.name, **named},
         compute=compute,
         export=export,
-    ).work(options)
+    )

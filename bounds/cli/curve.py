@@ -1,4 +1,4 @@
-"""Influence against length, for several weightings of one model.
+"""The main job: the maximum influence of one symbol against the length n.
 
 Without flags: leftmost-hard, average-hard, softmax, and softmax with temperature
 1 / ln n, on one random model (the same weights for all four) and sampled bit strings.

@@ -1,4 +1,4 @@
-"""Longest inputs that hard attention of a given depth can handle, as explicit numbers.
+"""Lengths that hard attention of a given depth can and cannot handle.
 
 For PARITY and for DYCK (one or two bracket types, even lengths): a length up to which L
 layers of H heads compute it, and one from which on none of that shape does, whatever its

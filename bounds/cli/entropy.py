@@ -1,4 +1,4 @@
-"""Cross-entropy on PARITY and 2DYCK against length: optimum, chance, floor, model.
+"""Cross-entropy on PARITY and 2DYCK against n: optimum, chance, floor, a model.
 
 Without a model the levels of the source alone, with the floors that remain where the
 influence of one symbol vanishes (eps = 0). With --model its own cross-entropy, over all
@@ -19,7 +19,7 @@ from typing import Any
 import jax_models as jm
 from bounds.cli.shared.groups import Computed, Figure, Lengths, Stored
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.runner import Exports, LengthSweep, Work
+from bounds.cli.shared.runner import Exports, Work, sweep_lengths
 from bounds.entropy import (
     CLOSENESS,
     check_predictor,
@@ -112,9 +112,10 @@ def plan(options: EntropyOptions) -> Work:
         figure = partial(entropy_figure, Table(tuple(rows)), options.language)
         return Exports(record, report, COLUMNS, rows, figure)
 
-    return LengthSweep(
+    return sweep_lengths(
+        options,
         opening=f"{options.language}, p = {options.p:g}, at ",
         key=key,
         compute=compute,
         export=export,
-    ).work(options)
+    )

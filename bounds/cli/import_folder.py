@@ -1,4 +1,4 @@
-"""Write the model of a local checkpoint: a Hugging Face folder as a model file.
+"""A local checkpoint of Hugging Face as a model file, compared with references.
 
 Families and heads: docs/checkpoints.md. The file is `model.safetensors` in --out;
 `import.json` beside it holds its SHA-256 and what the checks found.

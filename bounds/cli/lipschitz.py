@@ -1,4 +1,4 @@
-"""The empirical Lipschitz constant against length, beside the closed forms.
+"""The empirical Lipschitz constant against n, beside the closed forms.
 
 Every number found by search is an estimate from below, marked with its seed and its
 iterations; the closed forms and certificates beside it are bounds from above. Results
@@ -14,7 +14,7 @@ from typing import Any
 
 from bounds.cli.shared.groups import Figure, Lengths, Read, Sampled, Stored, Weighted
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.runner import Exports, LengthSweep, Work
+from bounds.cli.shared.runner import Exports, Work, sweep_lengths
 from bounds.cli.shared.subject import read_subject, weighted_model
 from bounds.curves.inputs import check_changeable
 from bounds.curves.measurement import Subject
@@ -73,13 +73,14 @@ def plan(options: LipschitzOptions) -> Work:
         # The store has a column of its own for the seed.
         return {name: value for name, value in row.items() if name != "seed"}
 
-    return LengthSweep(
+    return sweep_lengths(
+        options,
         opening="estimates at ",
         key=lambda n: {**subject.config(n), **key},
         compute=compute,
         export=partial(_export, subject),
         named=subject.named,
-    ).work(options)
+    )
 
 
 def _export(subject: Subject, rows: list[dict[str, Any]]) -> Exports:

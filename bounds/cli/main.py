@@ -24,7 +24,8 @@ from jax_models.errors import InputError, InputWarning
 def overview() -> str:
     """Help of the program: usage, and each command with its summary."""
     lines = [f"Usage: {PROGRAM} COMMAND [--flag=value ...]", "", "Commands:"]
-    lines += [f"  {name:<12}{summary}" for name, summary in SUMMARIES.items()]
+    # The line below the usage.
+    lines += [f"  {x.name:<12}{x.page.splitlines()[2]}" for x in COMMANDS.values()]
     lines += [
         "",
         f"{PROGRAM} COMMAND --help lists the flags of a command, {PROGRAM} --version "
@@ -48,10 +49,17 @@ NOT_HERE = {
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command: its name and a summary of one line."""
+    """A command, by its name."""
 
     name: str
-    summary: str
+
+    @property
+    def page(self) -> str:
+        """Text of its --help."""
+        # As `benchmarks.docs_check.help_pages` made it: flags name words of modules
+        # that need JAX.
+        pages = importlib.resources.files("bounds.cli") / "help"
+        return (pages / f"{self.name}.txt").read_text(encoding="utf-8")
 
     def load(self) -> Any:
         """Import the command's module."""
@@ -72,14 +80,6 @@ class Command:
         if isinstance(options, Platform) and not isinstance(options, OneInput):
             prepare_jax(options)
         return self.load().plan(options)
-
-    def run(self, options: Any) -> None:
-        """Plans the command's work from its parsed options and runs that."""
-        work = self.plan(options)
-        if work is not None:
-            from bounds.cli.shared.runner import run_work
-
-            run_work(options, work)
 
     def measure(self, options: Any, store: Any) -> list[dict[str, Any]]:
         """Returns the rows of a run, for a sweep; prints and writes nothing."""
@@ -108,29 +108,12 @@ class Command:
         return known.parse(read_flags(every, arguments, f"{PROGRAM} {self.name}"))
 
 
-SUMMARIES = {
-    "curve": "The main job: the maximum influence of one symbol against the length n.",
-    "influence": "The influence of every position and symbol of one input on one model.",
-    "scan": "What every substitution of one input does to one row, to many or to all.",
-    "supremum": "The largest influence over all inputs of a length, and one that has it.",
-    "constants": "Every closed-form constant of a model, printed and corrected.",
-    "lipschitz": "The empirical Lipschitz constant against n, beside the closed forms.",
-    "sensitivity": "The average sensitivity against n: symbols that decide the sign.",
-    "restrict": "Two inputs that a hard-attention model cannot tell apart, "
-    "with a certificate.",
-    "depth": "Lengths that hard attention of a given depth can and cannot handle.",
-    "entropy": "Cross-entropy on PARITY and 2DYCK against n: optimum, chance, "
-    "floor, a model.",
-    "train": "A small transformer trained to predict the next symbol of a source.",
-    "simulate": "Temperatures at which softmax simulates hard attention, and its error.",
-    "compile": "A temporal-logic formula or a program as a transformer file, tested.",
-    "import": "A local checkpoint of Hugging Face as a model file, compared with references.",
-    "batch": "A sweep of a command over a cross product of its flags, resumable.",
-    "model": "Write a preset or random model as a file.",
-    "sample": "Write sampled inputs as a file.",
-}
-COMMANDS = {name: Command(name, summary) for name, summary in SUMMARIES.items()}
-_NAMES = ", ".join(SUMMARIES)
+NAMES = (
+    *("curve", "influence", "scan", "supremum", "constants", "lipschitz"),
+    *("sensitivity", "restrict", "depth", "entropy", "train", "simulate", "compile"),
+    *("import", "batch", "model", "sample"),
+)
+COMMANDS = {name: Command(name) for name in NAMES}
 
 
 def prepare_streams() -> None:
@@ -195,13 +178,9 @@ def _dispatch(arguments: list[str]) -> None:
         case ["--help" | "-help" | "-h" | "help"]:
             print(overview())
         case [name, *rest] if not set(HELP).isdisjoint(rest):
-            # As `benchmarks.docs_check.help_pages` made it: flags name words of modules
-            # that need JAX.
-            pages = importlib.resources.files("bounds.cli") / "help"
-            page = pages / f"{_find(name).name}.txt"
-            print(page.read_text(encoding="utf-8"), end="")
+            print(_find(name).page, end="")
         case []:
-            raise InputError(f"no command given; choose one of {_NAMES}")
+            raise InputError(f"no command given; choose one of {', '.join(NAMES)}")
         case [name, *rest]:
             _run(_find(name), rest)
 
@@ -210,7 +189,7 @@ def _run(command: Command, arguments: list[str]) -> None:
     command.load()
     # What needs NumPy is loaded where a command is: the version is told without it.
     from bounds.cli.shared.groups import Output
-    from bounds.cli.shared.runner import refuse_to_overwrite
+    from bounds.cli.shared.runner import refuse_to_overwrite, run_work
 
     options = command.read(arguments)
     if isinstance(options, Output):
@@ -221,12 +200,14 @@ def _run(command: Command, arguments: list[str]) -> None:
             from jax_models.run.progress import tell_of_waiting
 
             opened.enter_context(tell_of_waiting())
-        command.run(options)
+        work = command.plan(options)
+        if work is not None:
+            run_work(options, work)
 
 
 def _find(name: str) -> Command:
     if name in COMMANDS:
         return COMMANDS[name]
     close = difflib.get_close_matches(name, COMMANDS, 1)
-    hint = f"did you mean {close[0]}?" if close else f"choose one of {_NAMES}"
+    hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(NAMES)}"
     raise InputError(f"unknown command {name!r}; {hint}")

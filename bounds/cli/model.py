@@ -1,4 +1,4 @@
-"""Write a model file: random weights, a construction, or another file re-weighted.
+"""Write a preset or random model as a file.
 
 The file is `model.safetensors` in --out; `model.json` beside it holds its SHA-256 and
 how it was made.

@@ -1,4 +1,4 @@
-"""Inputs that a hard-attention model cannot tell apart: a restriction and its pair.
+"""Two inputs that a hard-attention model cannot tell apart, with a certificate.
 
 Fixes few symbols so that the model's final activation at the query is the same for all
 completions, and names two of them of which exactly one is in the language.

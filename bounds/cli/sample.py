@@ -1,4 +1,4 @@
-"""Write sampled inputs: strings of a language, as `tokens.npy` of shape (K, N).
+"""Write sampled inputs as a file.
 
 `sample.json` beside it holds how they were made.
 

@@ -1,4 +1,4 @@
-"""The average sensitivity against n: how many symbols of an input decide its sign.
+"""The average sensitivity against n: symbols that decide the sign.
 
 At every length the mean, over uniform inputs, of the number of positions at which a
 substitution changes the sign of the model's decision: its accept rule, its only logit, or
@@ -16,7 +16,7 @@ from typing import Any
 from bounds import sensitivity
 from bounds.cli.shared import groups
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.runner import Exports, LengthSweep, Work
+from bounds.cli.shared.runner import Exports, Work, sweep_lengths
 from bounds.cli.shared.subject import name_model, refuse_sampling, weighted_model
 from bounds.curves.inputs import sampled_inputs
 from bounds.influence.method import Run
@@ -93,11 +93,12 @@ def plan(options: SensitivityOptions) -> Work:
         record = {**named, "form": options.form, **curve.record()}
         return Exports(record, curve.report(how["form"]), COLUMNS, rows, curve.plot)
 
-    return LengthSweep(
+    return sweep_lengths(
+        options,
         opening="averages at ",
         key=options.key("dtype")
         | {**how, **named, "target": target_key(target or "decision")},
         compute=compute,
         export=export,
         named=named,
-    ).work(options)
+    )

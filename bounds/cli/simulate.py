@@ -1,4 +1,4 @@
-"""Temperatures at which softmax provably simulates a hard-attention model.
+"""Temperatures at which softmax simulates hard attention, and its error.
 
 At every length: the gap of the model's scores, the temperature of Theorem 26 (with ties,
 of its extension) and that of a certificate from measured norms, each for an error of at
@@ -18,7 +18,7 @@ from typing import Any
 from bounds.all_inputs.universe import list_inputs
 from bounds.cli.shared import groups
 from bounds.cli.shared.options import again, option
-from bounds.cli.shared.runner import Exports, LengthSweep, Work
+from bounds.cli.shared.runner import Exports, Work, sweep_lengths
 from bounds.cli.shared.subject import read_subject, refuse_sampling, weighted_model
 from bounds.curves.inputs import GivenInputs
 from bounds.simulation.compute import BUDGET, COLUMNS, SimulationCurve, simulate
@@ -82,10 +82,11 @@ def plan(options: SimulateOptions) -> Work:
         record = curve.record() | subject.named
         return Exports(record, simulation_report(rows), COLUMNS, rows, curve.plot)
 
-    return LengthSweep(
+    return sweep_lengths(
+        options,
         opening=f"error at most {options.epsilon:g}, at ",
         key=lambda n: {**subject.config(n), **key},
         compute=compute,
         export=export,
         named=subject.named,
-    ).work(options)
+    )

@@ -1,4 +1,4 @@
-"""The largest influence of one symbol over all inputs of a length.
+"""The largest influence over all inputs of a length, and one that has it.
 
 `supremum.json` names the maximum and an input, position and symbol that attain it. It is
 exact for a model without masks whose positions have few different encodings, where all

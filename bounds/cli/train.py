@@ -1,4 +1,4 @@
-"""Train a small transformer to predict the next symbol of a source.
+"""A small transformer trained to predict the next symbol of a source.
 
 `model.safetensors` is the trained model, `train.csv` the loss of every step and the
 losses by length at every checkpoint, in nats per symbol. Where the run stands is kept in

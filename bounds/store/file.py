@@ -138,23 +138,23 @@ def explained(path: Path) -> Iterator[None]:
             "to compute it again, or choose another --out"
         ) from error
     except sqlite3.Error as error:
-        again = "run the same command again, finished results are kept"
+        kind, again = (
+            StoreError,
+            "run the same command again, finished results are kept",
+        )
         # The low byte is the kind; the rest details it.
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:
             # Sound statements fail where the table is not that of a store.
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
                 raise _damaged(path, str(error)) from error
             case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
-                raise StoreError(
-                    f"{path}: cannot write ({error}); make room on the disk and {again}"
-                ) from error
+                told = f"cannot write ({error}); make room on the disk and {again}"
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                raise StoreBusyError(
-                    f"{path}: another program holds it ({error}); close that, and {again}"
-                ) from error
+                kind = StoreBusyError
+                told = f"another program holds it ({error}); close that, and {again}"
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN:
-                raise StoreError(
-                    f"{path}: cannot be opened for writing ({error}); check its folder's "
-                    "permissions, or choose another --out"
-                ) from error
-        raise
+                told = f"cannot be opened for writing ({error}); check its folder's "
+                told += "permissions, or choose another --out"
+            case _:
+                raise
+        raise kind(f"{path}: {told}") from error

@@ -199,10 +199,8 @@ def _read_file(
         raise InputError(
             f"{error}; every command writes one, results.sqlite, in its --out"
         ) from None
-    address, log = (
-        path.absolute().as_uri() + "?mode=ro",
-        path.with_name(path.name + "-wal"),
-    )
+    address = path.absolute().as_uri() + "?mode=ro"
+    log = path.with_name(path.name + "-wal")
     if not os.access(path.parent, os.W_OK) and not log.exists():
         # SQLite keeps its shared memory beside the file; where it cannot, the file
         # must be declared constant, which it is when no log waits to be merged.

@@ -359,29 +359,26 @@ def model_exports(
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LengthSweep:
-    """A command that computes one result for each length."""
-
-    opening: str
+def sweep_lengths(
+    options: groups.Lengths,
+    *,
+    opening: str,
     # Everything that a result depends on beside its length, or that of a length.
-    key: Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
-    compute: Callable[[int], Mapping[str, Any]]  # result of a length
-    export: Callable[[Rows], Exports]
-    named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    key: Mapping[str, Any] | Callable[[int], Mapping[str, Any]],
+    compute: Callable[[int], Mapping[str, Any]],  # result of a length
+    export: Callable[[Rows], Exports],
+    named: Mapping[str, Any] | None = None,  # further columns of a sweep's rows
+) -> Work:
+    """Work of a command that computes one result for each length of its options."""
+    cells = []
+    for n in options.lengths:
+        config = {**options.key(), "n": n, **(key(n) if callable(key) else key)}
+        cells.append(sweep.Cell(config, f"n = {n}", partial(compute, n)))
 
-    def work(self, options: groups.Lengths) -> Work:
-        """Work with one cell for each length of the options."""
-        cells = []
-        for n in options.lengths:
-            depends = self.key(n) if callable(self.key) else self.key
-            config = {**options.key(), "n": n, **depends}
-            cells.append(sweep.Cell(config, f"n = {n}", partial(self.compute, n)))
-
-        found = lambda store: sweep.found_rows(store, cells)
-        return Work(
-            lambda store: self.export(found(store)),
-            cells,
-            f"{options.COMMAND}: {self.opening}{describe_lengths(options.lengths)}",
-            rows=lambda store: [{**row, **self.named} for row in found(store)],
-        )
+    found = lambda store: sweep.found_rows(store, cells)
+    return Work(
+        lambda store: export(found(store)),
+        cells,
+        f"{options.COMMAND}: {opening}{describe_lengths(options.lengths)}",
+        rows=lambda store: [{**row, **(named or {})} for row in found(store)],
+    )

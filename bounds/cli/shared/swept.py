@@ -55,9 +55,10 @@ FURTHER = {
 }
 
 
-def options_of_cells(options: type[Group]) -> dict[str, Declared]:
-    """Options that cells may be given: of keys, and the folder of programs."""
-    every = fields_of(options).items()
+def further_of(options: type[Group]) -> dict[str, Declared]:
+    """Options that cells may be given beside the sweep's: of keys, the programs' folder."""
+    # The seed, which every command has, stands among the sweep's own flags.
+    every = ((x, one) for x, one in fields_of(options).items() if x != "seed")
     return {x: one for x, one in every if one.key or x == "compilation_cache"}
 
 
@@ -75,7 +76,7 @@ def quantity_of(command: str, column: str, unit: str) -> str:
 def make_cells(specification: Specification) -> list[Cell]:
     """Returns the different cells of a sweep; refuses flags and values before any runs."""
     command = find_batched(specification.command)
-    known, cells = fields_of(command.options), options_of_cells(command.options)
+    known, cells = fields_of(command.options), {"seed", *further_of(command.options)}
     for name in (*specification.fixed, *specification.sweep):
         if name not in cells:
             why = f"is no flag of {command.name}; see {PROGRAM} {command.name} --help"
@@ -164,12 +165,6 @@ def perform(options: Group, config: Mapping[str, Any]) -> dict[str, Any]:
     except Exception as error:
         kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
         raise InputError(f"{kind}{one_line(error)}") from error
-
-
-def further_of(options: type[Group]) -> dict[str, Declared]:
-    """Options that cells of a sweep may be given beside those of the sweep itself."""
-    # The seed, which every command has, stands among the sweep's own flags.
-    return {x: one for x, one in options_of_cells(options).items() if x != "seed"}
 
 
 def is_of_rows(command: str, name: str) -> bool:

@@ -34,7 +34,9 @@ def test_the_version_is_the_packages(capsys):
 def test_the_help_names_every_command(capsys, flag):
     code, out, err = run(capsys, flag)
     assert (code, err) == (0, "")
-    assert all(f"  {command.name} " in out for command in COMMANDS.values())
+    for command in COMMANDS.values():
+        summary = command.load().__doc__.partition("\n")[0]
+        assert f"  {command.name:<12}{summary}\n" in out
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)
@@ -47,7 +49,7 @@ def test_the_help_of_a_command_names_every_flag_and_runs_nothing(
     for name, one in fields_of(command.options).items():
         assert f"--{name}\n" in out or f"--[no]{name}\n" in out
         assert one.help
-    assert command.summary in out
+    assert command.load().__doc__.partition("\n")[0] in out
     assert list(tmp_path.iterdir()) == []
     assert "repeat this option" not in out, "the program says so in its own words"
     assert "|" not in out, "choices are told apart by commas, between which lines break"
@@ -86,8 +88,6 @@ def test_a_missing_or_unknown_command_is_one_line(capsys, arguments, complaint):
 class Raising:
     """A command that raises."""
 
-    name, summary = "raise", "Raises."
-
     def __init__(self, error):
         self.error = error
 
@@ -97,7 +97,7 @@ class Raising:
     def read(self, arguments):
         return Group()
 
-    def run(self, options):
+    def plan(self, options):
         raise self.error
 
 
