@@ -1,4 +1,4 @@
-"""What every substitution of one input does to one row, to many or to all.
+"""Changes of one row, of many or of all, by every substitution in one input.
 
 `scan.csv` lists every cell with its symbols; `scan.npz` has the arrays, `scan.json` the
 largest cell; the figure is a heat map of substitutes, or a map of rows against positions.
