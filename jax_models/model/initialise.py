@@ -161,14 +161,10 @@ def random_transformer(
     parts = architecture
     expect_kind("architecture", parts, Architecture, "a jm.Architecture")
     check_float_type(dtype, "the model asked for")
-    for name, size, least in (
-        ("num_layers", num_layers, 0),
-        ("num_heads", num_heads, 1),
-        ("d_model", d_model, 1),
-        ("d_ff", d_ff, 1),
-        ("vocab_size", vocab_size, 1),
-    ):
-        expect_integer(name, size, least)
+    expect_integer("num_layers", num_layers, 0)
+    sizes = {"num_heads": num_heads, "d_model": d_model, "d_ff": d_ff}
+    for name, size in (sizes | {"vocab_size": vocab_size}).items():
+        expect_integer(name, size, 1)
     scale = expect_number("scale", scale, 0)
     # No Gaussian number that is drawn is 16 or more.
     if 16 * scale >= jnp.finfo(dtype).max:
@@ -214,15 +210,10 @@ def random_transformer(
             rotary=parts.rotary,
         )
         feed_forward, norms = draw.feed_forward(keys, d_ff)
-        none = layer_norm == "none"
-        return Layer(
-            attention,
-            feed_forward,
-            None if none else norms[0],
-            None if none else norms[1],
-            layer_norm,  # pyright: ignore[reportArgumentType]
-            parts.combine,  # pyright: ignore[reportArgumentType]
-        )
+        if layer_norm == "none":
+            norms = (None, None)
+        how: Any = layer_norm, parts.combine  # words that were checked
+        return Layer(attention, feed_forward, *norms, *how)
 
     table, embedding, last, *out = _split(ends, 5)
     model = Transformer(

@@ -163,6 +163,13 @@ MAPS = {
 }
 # Several maps that are stored as one, one after another or ("by_head") for each head.
 JOINED = {"fused": QKV, "by_head": QKV, "gated": ("gate", "w1")}
+
+
+def of_heads(pattern: str) -> dict[str, str]:
+    """Names of queries', keys' and values' maps: {0} stands for the word, {1} its initial."""
+    return {name: pattern.format(name, name[0]) for name in QKV}
+
+
 NORMS = {"norm1": "norm1", "norm2": "norm2"}
 NORMS |= {name: f"attention.{name}" for name in ("query_norm", "key_norm")}
 # Maps and norms of a layer that may have biases.

@@ -12,12 +12,10 @@ from jaxtyping import Float
 
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families.family import Family, Put
-from jax_models.format.pretrained.parts import Parts, padding_of
+from jax_models.format.pretrained.parts import Parts, of_heads, padding_of
 
 LAYER = {
-    "query": "attention.self.query",
-    "key": "attention.self.key",
-    "value": "attention.self.value",
+    **of_heads("attention.self.{0}"),
     "output": "attention.output.dense",
     "norm1": "attention.output.LayerNorm",
     "w1": "intermediate.dense",

@@ -11,13 +11,16 @@ from typing import Any
 from jax_models.arguments import expect_integer
 from jax_models.format.pretrained.families.family import Family, plain_layers
 from jax_models.format.pretrained.families.gpt2 import DECODER
-from jax_models.format.pretrained.parts import Parts, Source, read_layer_types
+from jax_models.format.pretrained.parts import (
+    Parts,
+    Source,
+    of_heads,
+    read_layer_types,
+)
 from jax_models.format.pretrained.rotary import rotary_of
 
 LAYER = {
-    "query": "self_attn.q_proj",
-    "key": "self_attn.k_proj",
-    "value": "self_attn.v_proj",
+    **of_heads("self_attn.{1}_proj"),
     "output": "self_attn.o_proj",
     "norm1": "input_layernorm",
     "gate": "mlp.gate_proj",

@@ -2,12 +2,10 @@
 
 from jax_models.format.pretrained.families.family import Family
 from jax_models.format.pretrained.families.gpt2 import DECODER
-from jax_models.format.pretrained.parts import Parts, expect_default
+from jax_models.format.pretrained.parts import Parts, expect_default, of_heads
 
 LAYER = {
-    "query": "self_attn.q_proj",
-    "key": "self_attn.k_proj",
-    "value": "self_attn.v_proj",
+    **of_heads("self_attn.{1}_proj"),
     "output": "self_attn.out_proj",
     "norm1": "self_attn_layer_norm",
     "w1": "fc1",
