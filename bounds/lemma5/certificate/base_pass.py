@@ -99,10 +99,9 @@ def move_all_rows(held: LayerBase, moved: MovedRows) -> MovedRows:
     # Row i, the substituted one, is filled with meaningless numbers: `move_one_row` is
     # for it.
     inner = read_inputs(held, moved)
-    own, others = inner.substituted(), other_columns(held, inner)
     streams = (moved.centre, moved.radius, inner.centre, inner.radius)
-    found = _map_tiles(held, own, others, streams)
-    return MovedRows(moved.position, *found)
+    changes = inner.substituted(), other_columns(held, inner), streams
+    return MovedRows(moved.position, *_map_tiles(held, *changes))
 
 
 @jax.jit
@@ -143,9 +142,8 @@ def _tile(
     tile = RowTile(at, queries, summary, spread, rule, inflate(rule, held, known))
     column = see_column(held, tile, own)
     heads, moved = column.mean_change.swapaxes(0, 1), None
-    shape = (at.shape[0], own.radius.shape[0])
-    change = jnp.zeros((*shape, held.rows.shape[1]), heads.dtype)
-    radius = jnp.zeros(shape, heads.dtype)
+    radius = jnp.zeros((at.shape[0], own.radius.shape[0]), heads.dtype)
+    change = jnp.zeros((*radius.shape, held.rows.shape[1]), heads.dtype)
     if others is not None:
         change, radius = streams[0].swapaxes(1, 2), streams[1]
         query = move_own_query(held, tile, column, streams[2:])
@@ -155,10 +153,9 @@ def _tile(
     deviation = _deviation(held, tile, own, column, moved)
 
     # [heads, rows, d_v, substitutions] to [rows, substitutions, heads d_v].
-    joined = heads.transpose(1, 3, 0, 2).reshape(*shape, -1)
+    joined = heads.transpose(1, 3, 0, 2).reshape(*radius.shape, -1)
     base, norms, known = jax.tree.map(lambda x: x[:, None], (base, spread.norms, known))
-    given = {"y": change, "heads": joined}
-    carried, rounding = carry(held, base, known, given)
+    carried, rounding = carry(held, base, known, {"y": change, "heads": joined})
     around = BaseRows(base.rows, norms, known.rows)
     # Heads and the sum round like their terms, and are carried on like any error.
     by_head = vector_norms(heads.swapaxes(2, 3))
@@ -179,8 +176,7 @@ def _deviation(
 ) -> ByPair:
     """Radii of the heads' changes around their centres, without the sums' own rounding."""
     still = jnp.zeros_like(column.weight)
-    slack, remainder, values, largest = (still,) * 4
-    query_size, linear = (still,) * 2
+    slack, remainder, values, largest, query_size, linear = (still,) * 6
     if moved is not None:
         query, (slack, remainder, values, largest) = moved
         query_size, linear = query.size, query.linear_size
@@ -191,19 +187,10 @@ def _deviation(
     own_value = (held.constants.value[:, None] * own.radius)[:, None]
     own_value = jnp.broadcast_to(own_value, still.shape)
     log_weight = rows.inflation.weight[..., None]
-    deviation = mean_deviation(
-        ColumnMove(
-            weight=column.weight,
-            remain=column.remain,
-            exponent=error + column.score_error,
-            jump=column.jump,
-            value=own_value,
-        ),
-        OtherMoves(
-            slack, linear, remainder, values, largest, column.farthest + largest
-        ),
-        log_weight,
-    )
+    exponent, farthest = error + column.score_error, column.farthest + largest
+    one = ColumnMove(column.weight, column.remain, exponent, column.jump, own_value)
+    others = OtherMoves(slack, linear, remainder, values, largest, farthest)
+    deviation = mean_deviation(one, others, log_weight)
     # The centre takes (1 - a_i) l with the computed a_i.
     return deviation + linear * odds_change(column.weight, column.remain, log_weight)
 
@@ -253,10 +240,8 @@ def exact_without_layers(
     change = embedding[request.symbol] - embedding[tokens[at]]
     change = jnp.where((at == request.query)[:, None], change, 0.0)
     output = embed(model, jnp.asarray(tokens))[request.query]
-    base = embedding_radius(model, output)
-    still = jnp.zeros(at.size, change.dtype)
-    given = model, request.target, output, base, change, still
-    return np.asarray(certified_norms(*given))
+    moves = embedding_radius(model, output), change, jnp.zeros(at.size, change.dtype)
+    return np.asarray(certified_norms(model, request.target, output, *moves))
 
 
 # Numbers of the widest array [n, width, substitutions] of a block.
@@ -340,32 +325,26 @@ def prepare_pass(request: InfluenceRequest) -> BasePass:
         held.append(base)
         score_range = float(greatest(score_range, score_bound(base)))
         rows, known = settle(base.output, base.radius.output)
-    tile = tiled_summation(n)[1]
 
     def rounded(base: LayerBase, depth: int) -> LayerBase:
         numbers = [(depth, score_range), (0, 0.0)]
         found = (jnp.asarray(layer_roundoff(base.layer, *x)) for x in numbers)
         return dataclasses.replace(base, roundoff=Roundoff(*found))
 
-    return BasePass(
-        model,
-        request.query,
-        # Sums of the first layer's replaced columns go by tiles of keys, others over
-        # all keys.
-        tuple(rounded(x, tile + summation_depth(n)) for x in held),
-        rounded(held[0], tile),
-        certificate_roundoff(model, n, score_range, LARGEST_EXPONENT),
-        _batch(request),
-    )
+    # Sums of the first layer's replaced columns go by tiles of keys, others over all keys.
+    tile = tiled_summation(n)[1]
+    passes = tuple(rounded(x, tile + summation_depth(n)) for x in held)
+    roundoff = certificate_roundoff(model, n, score_range, LARGEST_EXPONENT)
+    of_all = passes, rounded(held[0], tile), roundoff
+    return BasePass(model, request.query, *of_all, _batch(request))
 
 
 def _batch(request: InfluenceRequest) -> int:
     """Number of substitutions of a batch; a power of two, so that requests share programs."""
     layers, n = request.model.layers, request.tokens.size
-    widest = max(
-        [4 * request.model.width * max(x.attention.num_heads for x in layers)]
-        + [x.feed_forward.w1.shape[0] for x in layers]
-    )
+    heads = max(x.attention.num_heads for x in layers)
+    neurons = max(x.feed_forward.w1.shape[0] for x in layers)
+    widest = max(4 * request.model.width * heads, neurons)
     # Only the first layer of a one-layer model holds no number per row.
     fits = max(1, BLOCK_ELEMENTS // (widest * (n if len(layers) > 1 else 16)))
     most = MOST_SUBSTITUTIONS if len(layers) > 1 else 64 * MOST_SUBSTITUTIONS
@@ -386,9 +365,6 @@ def score_bound(held: LayerBase) -> Float[Array, ""]:
 def lone_row(own: OwnMove, length: int) -> MovedRows:
     """Centres and radii of all rows' changes where only row i moves, by `own`."""
     p, d = own.centre.shape
-    still = MovedRows(
-        own.position,
-        jnp.zeros((length, d, p), own.centre.dtype),
-        jnp.zeros((length, p), own.centre.dtype),
-    )
-    return put_row(still, own.position, own.centre, own.radius)
+    still = (jnp.zeros((length, *x), own.centre.dtype) for x in ((d, p), (p,)))
+    rows = MovedRows(own.position, *still)
+    return put_row(rows, own.position, own.centre, own.radius)

@@ -108,9 +108,8 @@ def _bounds(
     table, held = np.asarray(model.embedding), prepare_pass(request)
 
     def embedding_change(part: Any) -> Float[np.ndarray, "substitutions width"]:
-        with np.errstate(
-            over="ignore"
-        ):  # an infinite change is reported as an overflow
+        # An infinite change is reported as an overflow.
+        with np.errstate(over="ignore"):
             old = table[request.tokens[request.position[part]]]
             return table[request.symbol[part]] - old
 
@@ -227,15 +226,9 @@ def certify_influence(
     # A model of float32 is taken as the same real numbers.
     model = with_dtype(model, jnp.float64)
     _refuse(model, method)
-    request = build_request(
-        model,
-        tokens,
-        query=query,
-        target=target,
-        symbols=symbols,
-        positions=positions,
-        include_query=include_query,
-    )
+    asked: Any = {"query": query, "target": target, "include_query": include_query}
+    asked |= {"symbols": symbols, "positions": positions}
+    request = build_request(model, tokens, **asked)
     refuse_vanishing_rows(request)
     pairs, certified, head = request.pairs, request, None
     if target == "logits" and not is_one_map(model):
@@ -254,16 +247,17 @@ def certify_influence(
     if form is not None:
         stated = tuple(dict.fromkeys(stated + form.hypotheses))
         source += f"; {form.source}"
-    table = pairs.scatter(upper)
-    best = int(np.argmax(upper)) if upper.size else None
+    table, largest = pairs.scatter(upper), (0.0, None, None)
+    if upper.size:
+        best = int(np.argmax(upper))
+        where = int(pairs.position[best]), int(pairs.symbol[best])
+        largest = float(upper[best]), *where
     return Certificate(
-        upper=table,
-        input_upper=pairs.scatter(alone),
+        table,
+        pairs.scatter(alone),
         # fmax passes over NaN, where nothing is substituted.
-        position_upper=np.fmax.reduce(table, axis=1),
-        max_upper=0.0 if best is None else float(upper[best]),
-        position=None if best is None else int(pairs.position[best]),
-        symbol=None if best is None else int(pairs.symbol[best]),
+        np.fmax.reduce(table, axis=1),
+        *largest,
         query=request.query,
         target=target,
         method=method,
@@ -297,8 +291,8 @@ def _refuse(model: Transformer, method: str) -> None:
         return
     norms = {"the final norm": model.final_norm}
     for depth, layer in enumerate(model.layers):
-        norms |= {f"norm1 of layer {depth}": layer.norm1}
-        norms |= {f"norm2 of layer {depth}": layer.norm2}
+        norms[f"norm1 of layer {depth}"] = layer.norm1
+        norms[f"norm2 of layer {depth}"] = layer.norm2
     for name, norm in norms.items():
         if norm is not None and norm.epsilon == 0:
             raise InputError(

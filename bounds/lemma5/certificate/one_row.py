@@ -115,9 +115,8 @@ def row_deviation(held: LayerBase, inner: MovedRows, row: RowReference) -> ByHea
     # |v_w + dv_w - m| <= |v_w - m| + |O_h V_h||c_w|: no value is formed at its centre.
     apart += constants.value[:, None, None] * centre_size
     queries = held.queries + query_change
-    steepness, slopes, slope_size = rule.moved_slopes(
-        queries, held.store.keys, inner, weights, mean_move
-    )
+    moves = inner, weights, mean_move
+    steepness, slopes, slope_size = rule.moved_slopes(queries, held.store.keys, *moves)
     key_slope = key_slopes(rule, queries, slopes, inflation.key_slope)
 
     steepness += inflation.slope[..., None]
@@ -126,42 +125,34 @@ def row_deviation(held: LayerBase, inner: MovedRows, row: RowReference) -> ByHea
     query_terms = constants.query_entries[:, None] * vector_norms(change) / scale
     gain = constants.query[:, None] / scale
     query_size = gain * query_radius + roundoff * query_terms
-    moves = (query_size[..., None], steepness), (radius, key_slope)
-    error = own_score_error(rule, *moves)
+    by_query, by_key = (query_size[..., None], steepness), (radius, key_slope)
+    error = own_score_error(rule, by_query, by_key)
     size = vector_norms(query_change)
     key_terms = constants.key_entries[:, None, None] * centre_size
     terms = (query_terms + size)[..., None] * slope_size
     terms += rule.key_slope_size(queries)[..., None] * key_terms
     error += roundoff * terms
     moved_key = constants.key[:, None, None] * centre_size
-    error += rule.base_error(
-        size[..., None], inflation.query, held.radius.key, moved_key
-    )
+    base_radii = inflation.query, held.radius.key
+    error += rule.base_error(size[..., None], *base_radii, moved_key)
     # S = Σ c_w (e^{e_w} - 1) and M = Σ c_w (e^{e_w} - 1)|v_w - m| of the lemma.
     growth = jnp.where(others, weights * jnp.expm1(error), 0.0)
     value = constants.value[:, None, None] * radius
     values = jnp.where(others, weights * jnp.exp(error) * value, 0.0).sum(axis=-1)
     over = lambda x: jnp.max(x, axis=-1, where=others, initial=0.0)
     value_own = constants.value[:, None] * own_radius
-    return mean_deviation(
-        ColumnMove(
-            weight=weight,
-            remain=remain,
-            # The sum picks the one entry of column i.
-            exponent=jnp.where(own & seen, error, 0.0).sum(axis=-1),
-            jump=jump,
-            value=value_own,
-        ),
-        OtherMoves(
-            slack=growth.sum(axis=-1),
-            linear=0.0,
-            remainder=(growth * apart).sum(axis=-1),
-            values=values,
-            largest_value=over(value),
-            farthest=over(apart + value),
-        ),
-        inflation.weight,
+    # The sum picks the one entry of column i.
+    exponent = jnp.where(own & seen, error, 0.0).sum(axis=-1)
+    moves = OtherMoves(
+        slack=growth.sum(axis=-1),
+        linear=0.0,
+        remainder=(growth * apart).sum(axis=-1),
+        values=values,
+        largest_value=over(value),
+        farthest=over(apart + value),
     )
+    column = ColumnMove(weight, remain, exponent, jump, value_own)
+    return mean_deviation(column, moves, inflation.weight)
 
 
 @jax.jit
@@ -197,15 +188,15 @@ def _heads(
     queries = held.queries
     change, _ = inner.take(at)
     query_change = project_query_changes(attention, change, n, at)
-    score = compute_scores(attention, queries, held.store.keys, n, at)
-    score_change = score_changes_of_rows(
-        attention, queries, held.store.keys, query_change, inner, n, at
-    )
+    keys = held.store.keys
+    score = compute_scores(attention, queries, keys, n, at)
+    moves = query_change, inner
+    score_change = score_changes_of_rows(attention, queries, keys, *moves, n, at)
     seen = visible(attention.sight, at, key)
 
     # Values are kept as inputs: weighted sums of rows are projected once.
     shared = jnp.broadcast_to(held.inputs, (attention.num_heads, *held.inputs.shape))
-    summary = summarise(attention, queries, at, KeyStore(held.store.keys, shared))
+    summary = summarise(attention, queries, at, KeyStore(keys, shared))
 
     moved = MovedKeys(
         index=key,
@@ -217,14 +208,8 @@ def _heads(
     )
     heads = attention.weighting.perturb(summary, moved)
     heads = contract("hvd,hpd->hpv", attention.value_by_head, heads)
-    row = RowReference(
-        seen=seen,
-        before=score,
-        score_change=score_change,
-        query_change=query_change,
-        rule=rule,
-        inflation=inflate(rule, held, held.radius.by_row),
-    )
+    inflation = inflate(rule, held, held.radius.by_row)
+    row = RowReference(seen, score, score_change, query_change, rule, inflation)
     rounding = heads_rounding(held, inner, row, heads)
     return heads, row_deviation(held, inner, row) + rounding
 

@@ -137,17 +137,15 @@ def see_column(held: LayerBase, rows: RowTile, own: OwnMove) -> OwnColumn:
     remain = jnp.where(any_rest, jax.nn.sigmoid(-new), 0.0)
 
     # A value change rounds as its entries do, a score change as its terms do.
-    size = vector_norms(own.centre)
-    output = (constants.output_entries)[:, None, None]
-    terms = rule.key_slope_size(queries)[..., None]
-    entries = jnp.abs(own.centre)
+    size, entries = vector_norms(own.centre), jnp.abs(own.centre)
+    output = constants.output_entries[:, None, None]
     keys_terms, value_terms = (
         vector_norms(project(jnp.abs(weight), None, entries))[:, None]
         for weight in (attention.key_by_head, attention.value_by_head)
     )
     still = jnp.zeros_like(keys_terms)
     moved_key = vector_norms(key_change)[:, None] + roundoff * keys_terms
-    terms = terms * keys_terms
+    terms = rule.key_slope_size(queries)[..., None] * keys_terms
     before = jax.nn.sigmoid(old)
     stay = jnp.where(any_rest, jax.nn.sigmoid(-old), 0.0)
     # |t' - t|: p' - p = p'(1 - p)(1 - e^-x) where the log-odds rise by x.
@@ -244,16 +242,10 @@ def move_own_query(
     off += inflation.slope[..., None] * column.farthest
     norms = norms + roundoff * terms + off * gain
     shown = project_values(attention, jnp.moveaxis(linear, 2, -1))
-    linear_size = vector_norms(shown)
-    moved = vector_norms(centre, axis=1)
-    return OwnQuery(
-        size=size + query_entries * roundoff * moved + gain * radius,
-        linear=linear,
-        linear_size=linear_size,
-        linear_radius=norms * radius
-        + roundoff * (linear_size + terms * moved)
-        + off * size,
-    )
+    linear_size, moved = vector_norms(shown), vector_norms(centre, axis=1)
+    around = norms * radius + roundoff * (linear_size + terms * moved) + off * size
+    size = size + query_entries * roundoff * moved + gain * radius
+    return OwnQuery(size, linear, linear_size, around)
 
 
 @pytree

@@ -227,17 +227,13 @@ def carry_radius(
             continue
         if section.norm is not None:
             (source,) = section.sources
-            gain, bend = norm_gains(
-                section.norm,
-                base.rows[source],
-                carried[source],
-                balls[source],
-                base.radius[source],
-            )
+            row, known = base.rows[source], base.radius[source]
+            around = row, carried[source], balls[source], known
+            gain, bend = norm_gains(section.norm, *around)
             off = bend * balls[source]
             # Two outputs of a norm are no further apart, whatever enters it.
-            root = math.sqrt(base.rows[source].shape[-1])
-            ball = least(times(gain, balls[source]), 2 * section.norm.largest * root)
+            apart = 2 * section.norm.largest * math.sqrt(row.shape[-1])
+            ball = least(times(gain, balls[source]), apart)
         else:
             off = _flips(section, constants[name], base, carried, rounding, balls)
             anywhere = carried_on(constants[name].gains, balls)
@@ -280,16 +276,15 @@ def _flips(
     around = {x: balls[x] + off for x, off in rounding.read[section.name].items()}
     spread = carried_on(constants.reads, around) + base.radius[row]
     strays = slope_strays(step.operation, base.rows[row], carried[row], spread)
+
+    def flips(reads: Array) -> Array:
+        # Sums over neurons; weights of heads give a last axis.
+        weight = constants.leaves * reads.T
+        one = weight.ndim == 1
+        return (strays * weight).sum(axis=-1) if one else linear(strays, weight)
+
     # Source by source: no spread is held beside the one that the slopes were asked for.
-    weights = {x: constants.leaves * reads.T for x, reads in constants.reads.items()}
-    # Sums over neurons; weights of heads give a last axis.
-    flips = {
-        x: (strays * weight).sum(axis=-1)
-        if weight.ndim == 1
-        else linear(strays, weight)
-        for x, weight in weights.items()
-    }
-    return _along(flips, balls)
+    return _along({x: flips(reads) for x, reads in constants.reads.items()}, balls)
 
 
 Slots: TypeAlias = Int[Array, "substitutions"]

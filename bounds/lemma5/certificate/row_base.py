@@ -110,10 +110,7 @@ def project_values(
         return values
     h, v = attention.num_heads, attention.value_width
     output = attention.output.reshape(-1, h, v)
-    return map_long_axis(
-        lambda part: contract("ohv,h...v->h...o", output, part),
-        values,
-    )
+    return map_long_axis(lambda x: contract("ohv,h...v->h...o", output, x), values)
 
 
 @jax.jit
@@ -147,19 +144,9 @@ def prepare_rows(
     chosen = wanted, rows[wanted], queries.swapaxes(0, 1)
     by_row, base, output = map_rows(run, chosen, block)
     summary = swap_rows(by_row)
-    held = LayerBase(
-        layer=layer,
-        constants=constants,
-        rows=rows,
-        inputs=inputs,
-        position=wanted,
-        queries=queries,
-        store=store,
-        summary=summary,
-        projected=project_values(attention, store.values),
-        base=base,
-        output=output,
-    )
+    projected = project_values(attention, store.values)
+    attended = inputs, wanted, queries, store, summary, projected
+    held = LayerBase(layer, constants, rows, *attended, base, output)
     return dataclasses.replace(held, radius=base_radius(held, known))
 
 
@@ -265,12 +252,9 @@ def prepare_spread(held: LayerBase) -> RowSpread:
         known = rule.in_key(radius.query, radius.slope).T
         slope_size = key_slopes(rule, queries, slopes, known)
         largest = _largest(jnp.broadcast_to(slope_size, scores.shape), seen)
-        return RowSpread(
-            over(jnp.broadcast_to(seen, scores.shape), summary.mean),
-            over(seen & ~top, summary.rest_mean),
-            largest.swapaxes(0, 1),
-            row_norms(held, base),
-        )
+        whole = over(jnp.broadcast_to(seen, scores.shape), summary.mean)
+        rest = over(seen & ~top, summary.rest_mean)
+        return RowSpread(whole, rest, largest.swapaxes(0, 1), row_norms(held, base))
 
     by_row = swap_rows((held.queries, held.summary))
     block = row_block(held.position.shape[0], pair_size(attention) * n)
@@ -300,15 +284,10 @@ def _spread(
     # Where the query is not scaled the slope is.
     norms = spectral_norms(through) / rule.query_scale
     # Distances are taken in value space, where heads are compared.
-    shown = project_values(attention, values)[:, None]
-    spread = (
-        slope_mean,
-        covariance,
-        norms,
-        _largest(distances(shown, project_values(attention, mean)[:, :, None]), seen),
-        _largest(vector_norms(centred), seen),
-    )
-    return Spread(*(x.swapaxes(0, 1) for x in spread))
+    shown, centre = (project_values(attention, x) for x in (values, mean))
+    apart = distances(shown[:, None], centre[:, :, None]), vector_norms(centred)
+    spread = slope_mean, covariance, norms, *(_largest(x, seen) for x in apart)
+    return Spread(*swap_rows(spread))
 
 
 def _largest(sizes: Pairs, seen: Bool[Array, "..."]) -> ByRow:
