@@ -58,16 +58,13 @@ def closing_probabilities() -> str:
 def ground_probabilities() -> str:
     """P(H_n = 0) given n symbols, for even n; its limit, and the restarted chain's value."""
     rows = []
-    for p in DYCK_PROBABILITIES:
-        if p >= 0.5:
-            continue
+    for p in (p for p in DYCK_PROBABILITIES if p < 0.5):
         exact = dyck_source.height_law(2048, p)[0]
         limit = dyck_source.limiting_height_law(p, 1)[0, 0]
         numbers = exact, limit, 1 - p / (1 - p)
         rows.append([f"{p:g}", *(f"{x:.5f}" for x in numbers)])
-    return markdown_table(
-        ["p", "n = 2048", "limit of survivors", "restarted chain"], rows
-    )
+    header = ["p", "n = 2048", "limit of survivors", "restarted chain"]
+    return markdown_table(header, rows)
 
 
 def dyck_gaps() -> str:
@@ -76,19 +73,12 @@ def dyck_gaps() -> str:
     for p in (p for p in DYCK_PROBABILITIES if p < 0.5):
         for n in (FAR, FAR + 1):
             levels = DyckSource(p).levels(n)
-            numbers = [
-                # Beside them the gap of the best prediction from the last symbol alone,
-                # which also mixes up END and a closing bracket.
-                x - levels.optimal
-                for x in (
-                    dyck_floor(p, n, "last", 0.0).value,
-                    levels.last_symbol,
-                    dyck_floor(p, n, "query", 0.0).value,
-                    levels.unigram,
-                )
-            ]
-            parity = "odd" if n % 2 else "even"
-            rows.append([f"{p:g}", parity, *(f"{x:.5f}" for x in numbers)])
+            r1, r2 = (dyck_floor(p, n, x, 0.0).value for x in ("last", "query"))
+            # Beside them the gap of the best prediction from the last symbol alone,
+            # which also mixes up END and a closing bracket.
+            numbers = r1, levels.last_symbol, r2, levels.unigram
+            gaps = (f"{x - levels.optimal:.5f}" for x in numbers)
+            rows.append([f"{p:g}", "odd" if n % 2 else "even", *gaps])
     header = ["p", "n", "floor R1", "last symbol", "floor R2", "unigram"]
     return markdown_table(header, rows)
 

@@ -14,7 +14,7 @@ is computed exactly, not extrapolated. docs/lemma5-audit.md holds exactly the ta
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 from mpmath import MPContext
@@ -98,28 +98,20 @@ OWN_LENGTHS = (11, 101, 1001, 10001)
 #
 # The arithmetic before it, with the o(1) replaced by the bound of the step for j != i,
 # needs n >= H^k/(2 - 1/C).
-def many_heads_findings() -> tuple[Finding, ...]:
+def many_heads_findings() -> Iterator[Finding]:
     """Findings of step 8: the claim at 1200 heads, and its arithmetic at n = 2."""
+    heads, mu, distance = 1200, 0.12, real("1e-3")
     # The slope is 1 + e^{2A} of the literal reading, A = 4 mu.
-    mu, slope = 0.12, 1 + CONTEXT.exp(8 * real(0.12))
-    distance = real("1e-3")
+    slope = 1 + CONTEXT.exp(8 * real(mu))
     # At y_i = 0 the logits are zero and the keys cancel: the average is 0.
-    moved = _balanced(real(mu) * distance, distance, 10001)
-    left = _unclipped(1200 * slope * moved)
-    model = "H = 1200, mu = 0.12, n = 10001, D = 1e-3; "
-    found = []
+    left = _unclipped(heads * slope * _balanced(real(mu) * distance, distance, 10001))
     for name, norm in _READINGS.items():
         # The number of heads does not enter the claim about position i.
         claim = _constants(mu, float(slope), norm).own(1, 1.0)
-        right = real(claim.value) * distance
-        found.append(Finding("8", _OWN, model + name, left, right))
-    return (*found, _arithmetic(mu, slope))
-
-
-def _arithmetic(mu: float, slope: Real) -> Finding:
-    constant = real(_constants(mu, float(slope), 2.0).constant.b)
-    heads, length = 1200, 2
-    return Finding(
+        model = f"H = {heads}, mu = {mu}, n = 10001, D = 1e-3; {name}"
+        yield Finding("8", _OWN, model, left, real(claim.value) * distance)
+    constant, length = real(_constants(mu, float(slope), 2.0).constant.b), 2
+    yield Finding(
         "8",
         "L_f (C^{2k−2} D + H^k C^{2k−1} D/n) ≤ C^{2k} D",
         f"the same constants, k = 1, H = {heads}, n = {length}, D = 1; sure "
@@ -163,45 +155,36 @@ def _unclipped(change: Real) -> Real:
 #
 # *C_fact below 1.* L = 1, f_act = 0.01 b, logits 4 y_j y_w, y^(0) = u: the printed
 # F = 0.02 does not even bound the embeddings.
-def growth_constant_findings() -> tuple[Finding, ...]:
+def growth_constant_findings() -> Iterator[Finding]:
     """Findings of step 9 with C_fact too small: biases ignored, and C_fact below 1."""
-    biased = tuple(_biased(a, n) for a, n in ((3, 2000), (4, 2000), (4, 100000)))
-    return (*biased, _shrinking(4, 10000))
-
-
-def _biased(a: int, length: int) -> Finding:
-    small = real("1e-12")
-    # Layer 1 adds the bias to every activation; the query j is a key too.
-    query, rest = small + a / small, a / small - small
-
-    def output(moved: Real) -> Real:
-        return _attended(query, small * moved + a / small, query, rest, length)
-
-    model = (
-        "L = 2, y^(0) = ε u, ε = 1e-12, layer 1 adds a bias A/ε that C_fact = 1 "
-        f"leaves out; A = {a}, n = {length}"
-    )
-    moved = abs(output(1 - _STEP) - output(real(1)))
-    constants = _constants(1.0, 1.0, 2 * float(small))
-    return _off_i(model, moved, constants, length, small * _STEP, layer=2)
-
-
-def _shrinking(a: int, length: int) -> Finding:
-    factor = 0.01
-
-    def output(moved: Real) -> Real:
-        return real(factor) * _attended(real(a), moved, real(1), real(-1), length)
-
+    small, own = real("1e-12"), (real(1), 1 - _STEP)
+    for a, n in ((3, 2000), (4, 2000), (4, 100000)):
+        bias = a / small
+        # Layer 1 adds the bias to every activation; the query j is a key too.
+        query, moved = small + bias, [small * x + bias for x in own]
+        model = (
+            "L = 2, y^(0) = ε u, ε = 1e-12, layer 1 adds a bias A/ε that C_fact = 1 "
+            f"leaves out; A = {a}, n = {n}"
+        )
+        left = _average_change(query, moved, query, bias - small, n)
+        constants = _constants(1.0, 1.0, 2 * float(small))
+        yield _off_i(model, left, constants, n, small * _STEP, layer=2)
+    a, n, factor = 4, 10000, 0.01
+    left = real(factor) * _average_change(real(a), own, real(1), real(-1), n)
     # `printed` refuses a growth below 1; its F would be 2 C_fact.
     constants = _constants(float(a), factor, 2 * factor)
-    model = f"L = 1, f_act = 0.01 b, C_fact = 0.01, F = 0.02; A = {a}, n = {length}"
-    moved = abs(output(1 - _STEP) - output(real(1)))
-    return _off_i(model, moved, constants, length, _STEP)
+    model = f"L = 1, f_act = 0.01 b, C_fact = 0.01, F = 0.02; A = {a}, n = {n}"
+    yield _off_i(model, left, constants, n, _STEP)
 
 
-def _attended(slope: Real, own: Real, query: Real, rest: Real, length: int) -> Real:
-    """Average at the query j over y_i, y_j and n - 2 equal keys."""
-    return average(slope, [(own, 1), (query, 1), (rest, length - 2)])
+def _average_change(
+    slope: Real, own: Sequence[Real], query: Real, rest: Real, length: int
+) -> Real:
+    """Change of the average at j over y_i, two numbers `own`, y_j and n - 2 equal keys."""
+    before, after = (
+        average(slope, [(one, 1), (query, 1), (rest, length - 2)]) for one in own
+    )
+    return abs(after - before)
 
 
 def _off_i(
@@ -223,13 +206,13 @@ def _off_i(
 # Uniform causal averaging, values the activations, no skip. Row 2 gives symbol 1 the
 # weight 1/2 at every length, so no constant C makes C/n a bound. At the last row, n times
 # the influence of symbol 1 grows like (ln n)^{L-1}/(L-1)!: harmonic numbers.
-def causal_mask_findings() -> tuple[Finding, ...]:
+def causal_mask_findings() -> Iterator[Finding]:
     """Findings on the lemma's bound at row 2 of a causal average, for growing n."""
-    constants = _constants(0.0, 1.0, 1.0)
-    model = "uniform causal averaging, i = 1, j = 2, D = 1, A = 0; n = "
-    half, one = real(1) / 2, real(1)
-    found = (_off_i(f"{model}{n}", half, constants, n, one) for n in LENGTHS)
-    return tuple(dataclasses.replace(finding, step="lemma") for finding in found)
+    constants, half = _constants(0.0, 1.0, 1.0), real(1) / 2
+    for n in LENGTHS:
+        model = f"uniform causal averaging, i = 1, j = 2, D = 1, A = 0; n = {n}"
+        finding = _off_i(model, half, constants, n, real(1))
+        yield dataclasses.replace(finding, step="lemma")
 
 
 # The conclusion for j != i with F the true norm bound: false for large A.
@@ -240,49 +223,41 @@ def causal_mask_findings() -> tuple[Finding, ...]:
 # D/n, and the ratio of the two sides tends to (1 + 2A)/(16 (1 + e^{-2A})). With the
 # literal F = 2 the printed A is four times as large and the claim is true, as it always
 # is (closed form C2).
-def tight_norm_findings() -> tuple[Finding, ...]:
+def tight_norm_findings() -> Iterator[Finding]:
     """Findings of step 9 at several A and n with the tight F, and once the literal F."""
+    distance, one = real("1e-20"), real(1)
     cases = *((*case, "tight F = 1") for case in _CASES), (10, 12, "literal F = 2")
-    return tuple(_finding(*case) for case in cases)
-
-
-def _finding(a: int, log10_length: int, reading: str) -> Finding:
-    length, distance = 10**log10_length, real("1e-20")
-    slope = 1 + CONTEXT.exp(2 * real(a))
-    before, after = (
-        _attended(real(a), own, real(1), real(-1), length)
-        for own in (real(1), 1 - distance)
-    )
-    constants = _constants(float(a), float(slope), _READINGS[reading])
-    model = (
-        "y_i = y_j = 1, the others −1, logits A y_j y_w, f_act of slope "
-        f"1 + e^{{2A}}; A = {a}, n = 10^{log10_length}; {reading}"
-    )
-    moved = _unclipped(slope * abs(after - before))
-    return _off_i(model, moved, constants, length, distance)
+    for a, log10_length, reading in cases:
+        length, slope = 10**log10_length, 1 + CONTEXT.exp(2 * real(a))
+        own = one, 1 - distance
+        moved = slope * _average_change(real(a), own, one, -one, length)
+        constants = _constants(float(a), float(slope), _READINGS[reading])
+        model = (
+            "y_i = y_j = 1, the others −1, logits A y_j y_w, f_act of slope "
+            f"1 + e^{{2A}}; A = {a}, n = 10^{log10_length}; {reading}"
+        )
+        yield _off_i(model, _unclipped(moved), constants, length, distance)
 
 
 # Step 7: at j = i the change of an average is not o(1): the query itself moves.
 #
 # Half of the other keys are +1, half -1, logits y_i y_w, and y_i goes from 0 to 1. The
 # average goes from 0 to tanh 1, however long the input.
-def own_position_findings() -> tuple[Finding, ...]:
+def own_position_findings() -> Iterator[Finding]:
     """Findings of step 7: the change of the average at i, for growing lengths."""
-    model = "half of the other keys +1, half −1, logits y_i y_w, y_i = 0 → 1; n = "
-    moved = {
-        n: _balanced(real(1), 1, n) - _balanced(real(0), 0, n) for n in OWN_LENGTHS
-    }
-    return tuple(
-        Finding("7", "‖b_i − b'_i‖ = o(1)", f"{model}{n}", left, real(0))
-        for n, left in moved.items()
-    )
+    for n in OWN_LENGTHS:
+        model = (
+            f"half of the other keys +1, half −1, logits y_i y_w, y_i = 0 → 1; n = {n}"
+        )
+        left = _balanced(real(1), 1, n) - _balanced(real(0), 0, n)
+        yield Finding("7", "‖b_i − b'_i‖ = o(1)", model, left, real(0))
 
 
 # Step 4: |b_j - b'_j| <= Σ_w α_jw |y_w - y'_w| forgets that the weights change.
 #
 # Two keys in the plane, logits the product of the first coordinates. Key 1 moves by one
 # unit in the first coordinate, but its second coordinate is 10, and its weight moves too.
-def weight_change_findings() -> tuple[Finding, ...]:
+def weight_change_findings() -> Iterator[Finding]:
     """Findings of step 4, with the weights before the exchange and with those after it."""
     query = (1, 0)
     before, after = [(0, 10), query], [(1, 10), query]
@@ -293,8 +268,8 @@ def weight_change_findings() -> tuple[Finding, ...]:
     )
     left = CONTEXT.hypot(*(b - a for a, b in zip(*averages, strict=True)))
     distance = CONTEXT.hypot(*(b - a for a, b in zip(before[0], after[0], strict=True)))
-    return tuple(
-        Finding(
+    for when, used in (("before", weights), ("after", new_weights)):
+        yield Finding(
             "4",
             "‖b_j − b'_j‖ ≤ Σ_w α_jw ‖y_w − y'_w‖",
             "d = 2, logits = product of first coordinates, y_j = (1, 0), "
@@ -302,8 +277,6 @@ def weight_change_findings() -> tuple[Finding, ...]:
             left,
             used[0] * distance,
         )
-        for when, used in (("before", weights), ("after", new_weights))
-    )
 
 
 def _weights(query: Sequence[int], keys: Sequence[Sequence[int]]) -> list[Real]:
@@ -315,20 +288,18 @@ def _weights(query: Sequence[int], keys: Sequence[Sequence[int]]) -> list[Real]:
 #
 # f_act(y, b) = (y + b)/√2 is 1-Lipschitz, yet with all activations equal every layer
 # multiplies them by √2: C_fact must count the concatenation of the heads.
-def activation_norm_findings() -> tuple[Finding, ...]:
+def activation_norm_findings() -> Iterator[Finding]:
     """Finding of step 1: the printed norm bound after three layers of a 1-Lipschitz f_act."""
     activation = real(1)
     for _ in range(3):
         # All activations are equal, so every average equals them.
         activation = (activation + activation) / CONTEXT.sqrt(2)
-    return (
-        Finding(
-            "1",
-            "‖y_j^(k)‖ ≤ 2 C_fact^L (‖p_j‖ + ‖v_j‖)",
-            "f_act(y, b) = (y + b)/√2, so C_fact = 1; H = 1, L = 3, all y = 1",
-            activation,
-            real(2),
-        ),
+    yield Finding(
+        "1",
+        "‖y_j^(k)‖ ≤ 2 C_fact^L (‖p_j‖ + ‖v_j‖)",
+        "f_act(y, b) = (y + b)/√2, so C_fact = 1; H = 1, L = 3, all y = 1",
+        activation,
+        real(2),
     )
 
 
