@@ -44,33 +44,6 @@ class FormulaPlan(Plan):
     output: LinearForm  # that of the formula itself
 
 
-class FormulaCircuit(Circuit):
-    """A circuit in a mode."""
-
-    def __init__(self, alphabet: Sequence[str], mode: Mode) -> None:
-        """Begins without any coordinate."""
-        super().__init__(alphabet)
-        self.mode = mode
-
-    @property
-    def sign(self) -> LinearForm:
-        """The form (-1)^p."""
-        return self.position(0, 0, alternating=True)
-
-
-def attended(
-    circuit: Circuit,
-    purpose: str,
-    mask: Mask,
-    value: LinearForm,
-    score: Sequence[tuple[LinearForm, LinearForm]] = (),
-    exponent: int = 0,
-) -> LinearForm:
-    """Form of a head's one value; the mean over the keys that a row sees without a score."""
-    (found,) = circuit.attend(purpose, mask, score, [(value, None)], exponent)
-    return found
-
-
 def rounding(number: LinearForm, *gates: LinearForm) -> Parts:
     """Neurons that add the rounded approximate Boolean `number` where all gates are 0.
 
@@ -83,102 +56,6 @@ def rounding(number: LinearForm, *gates: LinearForm) -> Parts:
     return [(read - 0.5, 1.0), (read - 1.5, -1.0)]
 
 
-def conjunction(circuit: Circuit, conjuncts: Iterable[LinearForm]) -> LinearForm:
-    """Form relu(Σ a - (k - 1)) of the conjunction of k Booleans."""
-    different = [*dict.fromkeys(conjuncts)]
-    return circuit.rectify([(LinearForm(*different) - (len(different) - 1), 1.0)])
-
-
-def disjunction(circuit: Circuit, disjuncts: Iterable[LinearForm]) -> LinearForm:
-    """Form 1 - relu(1 - Σ a) of the disjunction of Booleans."""
-    read = -LinearForm(*dict.fromkeys(disjuncts)) + 1
-    return circuit.rectify([(read, -1.0)], constant=1)
-
-
-def negation(circuit: Circuit, truth: LinearForm) -> LinearForm:
-    """Form of the coordinate 1 - truth, for a Boolean that is no residue of the position."""
-    return circuit.combination(-truth + 1)
-
-
-@made_once
-def end_mark(circuit: FormulaCircuit, side: Side) -> LinearForm:
-    """Form of the Boolean [i = 1] or [i = n].
-
-    Source: docs/logic.md, section 6.1.
-    """
-    factor = -1.0 if side == "prefix" else 1.0
-    mean = attended(circuit, "mean of signs", mask_of(side), factor * circuit.sign)
-    turns = (1.0,) if side == "prefix" else (1.0, -1.0)
-    return circuit.rectify([(2.0 * turn * mean - 1, 1.0) for turn in turns])
-
-
-def reciprocal(circuit: FormulaCircuit, side: Side | None) -> LinearForm:
-    """Form of 1/i, 1/(n - i + 1), or 1/n for no side; means of end marks."""
-    mask = mask_of(side) if side else "none"
-    return attended(circuit, "reciprocal", mask, end_mark(circuit, side or "prefix"))
-
-
-def select(
-    circuit: FormulaCircuit,
-    side: Side,
-    # s
-    score: LinearForm,
-    # γ > 0 by which scores below the maximum are below it
-    gap: float,
-    value: LinearForm,
-) -> LinearForm:
-    """Form of the value at the rightmost (leftmost) maximiser.
-
-    For values in [0, 1] it is within 2/(e^g + 1) of that of the maximiser, g = `SHARPNESS`.
-
-    Source: docs/logic.md, section 6.1.
-    """
-    mode, scale = circuit.mode, SHARPNESS / gap
-    turn = gap if side == "prefix" else -gap
-    match mode.name:
-        case "FT":
-            inverse = reciprocal(circuit, "prefix")
-            pairs = [(constant(scale), score - gap * inverse)]
-        case "FU":
-            place = circuit.position(1, 0)
-            pairs = [(scale * place, score), (constant(SHARPNESS), place)]
-        case _:
-            length = circuit.position(0, 1) if mode.name == "U" else constant(1)
-            pairs = [(scale * length, score + turn * circuit.position(1, -1))]
-    exponent = mode.select_exponent
-    return attended(circuit, "selected", mask_of(side), value, pairs, exponent)
-
-
-def neighbour(circuit: FormulaCircuit, side: Side, operand: LinearForm) -> LinearForm:
-    """Form of P φ (prefix) or N φ (suffix), from that of φ.
-
-    Source: docs/logic.md, section 6.2.
-    """
-    parts: Parts = []
-    for parity in (1.0, -1.0):
-        nearest = select(circuit, side, parity * circuit.sign, 2.0, operand)
-        same_parity = parity / 2 * circuit.sign + 0.5
-        parts += rounding(nearest, same_parity, end_mark(circuit, side))
-    return circuit.rectify(parts)
-
-
-def since(
-    circuit: FormulaCircuit,
-    side: Side,
-    # form of φ; None for the formula T
-    left: LinearForm | None,
-    # form of ψ
-    right: LinearForm,
-) -> LinearForm:
-    """Form of φ S ψ (prefix) or φ U ψ (suffix).
-
-    Source: docs/logic.md, section 6.3.
-    """
-    # The Boolean less 1, which scores do not notice: -[φ and not ψ].
-    score = right if left is None else -circuit.rectify([(left - right, 1.0)])
-    return circuit.rectify(rounding(select(circuit, side, score, 1.0, right)))
-
-
 def lookup_sharpness(factors: Sequence[int]) -> float:
     """Returns γ = log(64 M), M = max(1, Σ|λ|), which finds Σ λ C within 1/56.
 
@@ -187,178 +64,302 @@ def lookup_sharpness(factors: Sequence[int]) -> float:
     return SHARPNESS + math.log(max(1, sum(map(abs, factors))))
 
 
-def fraction(circuit: FormulaCircuit, side: Side, truth: LinearForm) -> LinearForm:
-    """Form of ρ = C/i, the mean of a Boolean over one side."""
-    return attended(circuit, "fraction", mask_of(side), truth)
+_SIDES: dict[str, Side] = {"P": "prefix", "S": "prefix", "N": "suffix", "U": "suffix"}
 
 
-@made_once
-def has_any(circuit: FormulaCircuit, side: Side, truth: LinearForm) -> LinearForm:
-    """Form of the Boolean [C >= 1], C the count of `truth`."""
-    return since(circuit, side, None, truth)
+class FormulaCircuit(Circuit):
+    """A circuit in a mode, with the forms of the sub-formulas that it computes."""
 
+    def __init__(self, alphabet: Sequence[str], mode: Mode) -> None:
+        """Begins without any coordinate."""
+        super().__init__(alphabet)
+        self.mode = mode
+        self.truth: dict[Formula, LinearForm] = {}
+        # The operands of each conjunction and disjunction, nested equal ones taken apart.
+        self._flat: dict[Formula, tuple[Formula, ...]] = {}
 
-def lookup(
-    circuit: FormulaCircuit,
-    side: Side,
-    # what is counted
-    truth: LinearForm,
-    # γ
-    sharpness: float,
-    # the position j (TB: j/n) by default
-    value: LinearForm | None = None,
-) -> LinearForm:
-    """Form of the value at position C, for a count C >= 1.
+    @property
+    def sign(self) -> LinearForm:
+        """The form (-1)^p."""
+        return self.position(0, 0, alternating=True)
 
-    Source: docs/logic.md, section 6.4.
-    """
-    mode, place = circuit.mode, circuit.position
-    length = {"TB": -2, "U": 1}.get(mode.name, 0)
-    if value is None:
-        value = place(1, -1 if mode.name == "TB" else 0)
-    score = [
-        (sharpness * fraction(circuit, side, truth), 2.0 * place(1, length)),
-        (sharpness * reciprocal(circuit, side), -place(2, length)),
-    ]
-    mask = "future" if side == "prefix" else "none"
-    return attended(circuit, "looked up", mask, value, score, mode.lookup_exponent)
+    def attended(
+        self,
+        purpose: str,
+        mask: Mask,
+        value: LinearForm,
+        score: Sequence[tuple[LinearForm, LinearForm]] = (),
+        exponent: int = 0,
+    ) -> LinearForm:
+        """Form of a head's one value; without a score, of its mean over the keys seen."""
+        (found,) = self.attend(purpose, mask, score, [(value, None)], exponent)
+        return found
 
+    def conjunction(self, conjuncts: Iterable[LinearForm]) -> LinearForm:
+        """Form relu(Σ a - (k - 1)) of the conjunction of k Booleans."""
+        different = [*dict.fromkeys(conjuncts)]
+        return self.rectify([(LinearForm(*different) - (len(different) - 1), 1.0)])
 
-def comparison(
-    circuit: FormulaCircuit,
-    # counts and their factors
-    terms: Sequence[Term],
-    # λ_0
-    offset: int,
-) -> LinearForm:
-    """Form of the Boolean [D >= 1], D = Σ λ C + λ_0 of counts C.
+    def disjunction(self, disjuncts: Iterable[LinearForm]) -> LinearForm:
+        """Form 1 - relu(1 - Σ a) of the disjunction of Booleans."""
+        read = -LinearForm(*dict.fromkeys(disjuncts)) + 1
+        return self.rectify([(read, -1.0)], constant=1)
 
-    A count of 0 is looked up as 1, so that C is the number found, less 1, plus [C >= 1].
+    def negation(self, truth: LinearForm) -> LinearForm:
+        """Form of the coordinate 1 - truth, of a Boolean that is no residue of positions."""
+        return self.combination(-truth + 1)
 
-    Source: docs/logic.md, sections 6.4 and 6.5.
-    """
-    mode = circuit.mode.name
-    factors = [factor for factor, _, _ in terms]
-    parts = LinearForm()
-    if mode == "FU":
+    @made_once
+    def end_mark(self, side: Side) -> LinearForm:
+        """Form of the Boolean [i = 1] or [i = n].
+
+        Source: docs/logic.md, section 6.1.
+        """
+        factor = -1.0 if side == "prefix" else 1.0
+        mean = self.attended("mean of signs", mask_of(side), factor * self.sign)
+        turns = (1.0,) if side == "prefix" else (1.0, -1.0)
+        return self.rectify([(2.0 * turn * mean - 1, 1.0) for turn in turns])
+
+    def reciprocal(self, side: Side | None) -> LinearForm:
+        """Form of 1/i, 1/(n - i + 1), or 1/n for no side; means of end marks."""
+        mask = mask_of(side) if side else "none"
+        return self.attended("reciprocal", mask, self.end_mark(side or "prefix"))
+
+    def select(
+        self, side: Side, score: LinearForm, gap: float, value: LinearForm
+    ) -> LinearForm:
+        """Form of the value at the rightmost (leftmost) maximiser of a score with a gap.
+
+        A value in [0, 1] is within 2/(e^g + 1) of that of the maximiser, g = `SHARPNESS`.
+
+        Source: docs/logic.md, section 6.1.
+        """
+        mode, scale = self.mode, SHARPNESS / gap
+        turn = gap if side == "prefix" else -gap
+        match mode.name:
+            case "FT":
+                inverse = self.reciprocal("prefix")
+                pairs = [(constant(scale), score - gap * inverse)]
+            case "FU":
+                place = self.position(1, 0)
+                pairs = [(scale * place, score), (constant(SHARPNESS), place)]
+            case _:
+                length = self.position(0, 1) if mode.name == "U" else constant(1)
+                pairs = [(scale * length, score + turn * self.position(1, -1))]
+        exponent = mode.select_exponent
+        return self.attended("selected", mask_of(side), value, pairs, exponent)
+
+    def neighbour(self, side: Side, operand: LinearForm) -> LinearForm:
+        """Form of P φ (prefix) or N φ (suffix), from that of φ.
+
+        Source: docs/logic.md, section 6.2.
+        """
+        parts: Parts = []
+        for parity in (1.0, -1.0):
+            nearest = self.select(side, parity * self.sign, 2.0, operand)
+            same_parity = parity / 2 * self.sign + 0.5
+            parts += rounding(nearest, same_parity, self.end_mark(side))
+        return self.rectify(parts)
+
+    def since(
+        self, side: Side, left: LinearForm | None, right: LinearForm
+    ) -> LinearForm:
+        """Form of φ S ψ (prefix) or φ U ψ (suffix), from those of φ (None for T) and ψ.
+
+        Source: docs/logic.md, section 6.3.
+        """
+        # The Boolean less 1, which scores do not notice: -[φ and not ψ].
+        score = right if left is None else -self.rectify([(left - right, 1.0)])
+        return self.rectify(rounding(self.select(side, score, 1.0, right)))
+
+    def fraction(self, side: Side, truth: LinearForm) -> LinearForm:
+        """Form of ρ = C/i, the mean of a Boolean over one side."""
+        return self.attended("fraction", mask_of(side), truth)
+
+    @made_once
+    def has_any(self, side: Side, truth: LinearForm) -> LinearForm:
+        """Form of the Boolean [C >= 1], C the count of `truth`."""
+        return self.since(side, None, truth)
+
+    def lookup(
+        self,
+        side: Side,
+        truth: LinearForm,
+        sharpness: float,  # γ
+        value: LinearForm | None = None,  # the position j (TB: j/n) by default
+    ) -> LinearForm:
+        """Form of the value at position C, for a count C >= 1 of `truth`.
+
+        Source: docs/logic.md, section 6.4.
+        """
+        mode, place = self.mode, self.position
+        length = {"TB": -2, "U": 1}.get(mode.name, 0)
+        if value is None:
+            value = place(1, -1 if mode.name == "TB" else 0)
+        score = [
+            (sharpness * self.fraction(side, truth), 2.0 * place(1, length)),
+            (sharpness * self.reciprocal(side), -place(2, length)),
+        ]
+        mask = "future" if side == "prefix" else "none"
+        return self.attended("looked up", mask, value, score, mode.lookup_exponent)
+
+    def comparison(self, terms: Sequence[Term], offset: int) -> LinearForm:
+        """Form of the Boolean [D >= 1], D = Σ λ C + λ_0 of counts C, λ_0 the offset.
+
+        A count of 0 is looked up as 1, so that C is the number found, less 1, plus [C >= 1].
+
+        Source: docs/logic.md, sections 6.4 and 6.5.
+        """
+        mode, parts = self.mode.name, LinearForm()
+        factors = [factor for factor, _, _ in terms]
+        sharpness = lookup_sharpness(factors)
         for factor, side, truth in terms:
-            parts += factor * fraction(circuit, side, truth)
-        return _vote(circuit, parts, reciprocal(circuit, "prefix"), factors, offset)
-    sharpness = lookup_sharpness(factors)
-    for factor, side, truth in terms:
-        parts += factor * lookup(circuit, side, truth, sharpness)
-        some = has_any(circuit, side, truth)
-        if mode == "TB":
-            # 1/n where the Boolean is false, else 0.
-            unit = reciprocal(circuit, None)
-            parts -= factor * circuit.rectify([(unit - some, 1.0)])
-        else:
+            if mode == "FU":
+                parts += factor * self.fraction(side, truth)
+                continue
+            parts += factor * self.lookup(side, truth, sharpness)
+            some = self.has_any(side, truth)
+            if mode == "TB":
+                # 1/n where the Boolean is false, else 0.
+                some = -self.rectify([(self.reciprocal(None) - some, 1.0)])
             parts += factor * some
-    if mode == "TB":
-        return _vote(circuit, parts, reciprocal(circuit, None), factors, offset)
-    difference = circuit.combination(parts + (offset - sum(factors)))
-    return circuit.rectify(rounding(difference))
+        if mode in ("TB", "FU"):
+            return self._vote(parts, factors, offset)
+        difference = self.combination(parts + (offset - sum(factors)))
+        return self.rectify(rounding(difference))
 
+    def _only(self) -> LinearForm:
+        """Form of [n = 1]."""
+        return self.conjunction(map(self.end_mark, ("prefix", "suffix")))
 
-def _only(circuit: FormulaCircuit) -> LinearForm:
-    """Form of [n = 1]."""
-    ends = [end_mark(circuit, side) for side in ("prefix", "suffix")]
-    return conjunction(circuit, ends)
+    def _vote(
+        self, parts: LinearForm, factors: Sequence[int], offset: int
+    ) -> LinearForm:
+        """Form of [D >= 1] for an integer D, from its parts over n (TB) or i (FU).
 
+        A string (FU: prefix) of one symbol has no even position, but there D itself is read.
 
-def _vote(
-    circuit: FormulaCircuit,
-    parts: LinearForm,
-    unit: LinearForm,
-    factors: Sequence[int],
-    offset: int,
-) -> LinearForm:
-    """Form of [D >= 1] for an integer D, from its parts over n (TB) or i (FU).
+        Source: docs/logic.md, section 6.5.
+        """
+        over_n = self.mode.name == "TB"
+        unit = self.reciprocal(None if over_n else "prefix")
+        difference = self.combination(offset * unit + parts)
+        query = 2 * SHARPNESS * (difference - 0.5 * unit)
+        even = 0.5 * self.sign + 0.5
+        if over_n:
+            voted = self.attended("vote", "none", even, [(query, self.sign)], 1)
+            alone = self._only()
+            rounded = rounding(voted)
+        else:
+            key = self.position(1, 0, alternating=True)
+            voted = self.attended("vote", "future", even, [(query, key)])
+            alone = self.end_mark("prefix")
+            rounded = rounding(voted, alone)
+        # Elsewhere the neurons' D is lowered by more than the largest |D|/n.
+        beyond = sum(map(abs, factors)) + abs(offset) + 1.0
+        read = difference + beyond * alone - beyond
+        return self.rectify([*rounded, (read, 1.0), (read - 1, -1.0)])
 
-    A string (FU: prefix) of one symbol has no even position, but there D itself is read.
+    def of_position(self, predicate: syntax.Predicate) -> LinearForm:
+        """Form of a predicate θ of the position, a term of its encoding."""
+        return self.encoded(ResidueTerm(0, predicate.modulus, predicate.residues))
 
-    Source: docs/logic.md, section 6.5.
-    """
-    difference = circuit.combination(offset * unit + parts)
-    query = 2 * SHARPNESS * (difference - 0.5 * unit)
-    even = 0.5 * circuit.sign + 0.5
-    if circuit.mode.name == "TB":
-        voted = attended(circuit, "vote", "none", even, [(query, circuit.sign)], 1)
-        alone = _only(circuit)
-        rounded = rounding(voted)
-    else:
-        key = circuit.position(1, 0, alternating=True)
-        voted = attended(circuit, "vote", "future", even, [(query, key)])
-        alone = end_mark(circuit, "prefix")
-        rounded = rounding(voted, alone)
-    # Elsewhere the neurons' D is lowered by more than the largest |D|/n.
-    beyond = sum(map(abs, factors)) + abs(offset) + 1.0
-    read = difference + beyond * alone - beyond
-    return circuit.rectify([*rounded, (read, 1.0), (read - 1, -1.0)])
+    def of_count(
+        self, side: Side, truth: LinearForm, predicate: syntax.Predicate
+    ) -> LinearForm:
+        """Form of θ(C), of a predicate θ and the count C of a Boolean.
 
+        θ of the position is looked up at C where C >= 1; where it is 0 the answer is θ(0).
 
-def of_position(circuit: Circuit, predicate: syntax.Predicate) -> LinearForm:
-    """Form of a predicate θ of the position, a term of its encoding."""
-    return circuit.encoded(ResidueTerm(0, predicate.modulus, predicate.residues))
+        Source: docs/logic.md, section 6.6.
+        """
+        values = self.of_position(predicate)
+        none = self.negation(self.has_any(side, truth))
+        if self.mode.name == "FU":
+            parts = self._by_halves(truth, values, none)
+        else:
+            parts = rounding(self.lookup(side, truth, SHARPNESS, values), none)
+        if 0 in predicate.residues:
+            parts.append((none, 1.0))
+        return self.rectify(parts)
 
+    @made_once
+    def _everywhere(self) -> LinearForm:
+        """Form of the coordinate of the Boolean that is always true."""
+        return self.coordinate([1.0] * len(self.alphabet))
 
-def of_count(
-    circuit: FormulaCircuit, side: Side, truth: LinearForm, predicate: syntax.Predicate
-) -> LinearForm:
-    """Form of θ(C), of a predicate θ and the count C of a Boolean.
+    def _by_halves(
+        self, truth: LinearForm, values: LinearForm, none: LinearForm
+    ) -> Parts:
+        """Neurons that add θ(C) where C >= 1, in mode FU.
 
-    θ of the position is looked up at C where C >= 1; where it is 0 the answer is θ(0).
+        The number that the second lookup takes is within 1/8, so that its scores fall off by
+        at least 3/4 of what they do about C itself.
 
-    Source: docs/logic.md, section 6.6.
-    """
-    values = of_position(circuit, predicate)
-    none = negation(circuit, has_any(circuit, side, truth))
-    if circuit.mode.name == "FU":
-        parts = _by_halves(circuit, truth, values, none)
-    else:
-        parts = rounding(lookup(circuit, side, truth, SHARPNESS, values), none)
-    if 0 in predicate.residues:
-        parts.append((none, 1.0))
-    return circuit.rectify(parts)
+        Source: docs/logic.md, section 6.6.
+        """
+        terms: list[Term] = [(2, "prefix", truth), (-1, "prefix", self._everywhere())]
+        upper = self.comparison(terms, 1)
+        kappa = 2 * SHARPNESS
+        place, square = self.position(1, 0), self.position(2, 0)
+        unit = kappa * self.reciprocal("prefix"), -2.0 * self.position(3, 0)
+        share = self.fraction("prefix", truth)
+        g = SHARPNESS / 0.75
+        # Where 2C >= i: look up C, by its share ρ; elsewhere i - C, by 1 - ρ.
+        halves = (
+            (kappa * share, 0, 1, self.negation(upper)),
+            (-kappa * share + kappa, 1, -1, upper),
+        )
+        parts: Parts = []
+        for query, base, turn, other in halves:
+            score = [(query, 3.0 * square), unit]
+            found = self.attended("looked up", "future", place, score)
+            number = base * place + turn * found
+            score = [(g * number, 2.0 * place), (constant(g), -square)]
+            read = self.attended("looked up", "future", values, score)
+            parts += rounding(read, other, none)
+        return parts
 
+    def translate(self, part: Formula) -> LinearForm:
+        """Form of a formula, whose parts have theirs in `truth`."""
+        truth = self.truth
+        match part:
+            case syntax.Symbol(name):
+                return self.symbol(name)
+            case syntax.Constant(value):
+                return self.coordinate([float(value)] * len(self.alphabet))
+            case syntax.Prefixed("not", syntax.Predicate(count=None) as operand):
+                return self.rectify([(truth[operand], -1.0)], constant=1)
+            case syntax.Prefixed("not", operand):
+                return self.negation(truth[operand])
+            case syntax.Prefixed(word, operand):
+                return self.neighbour(_SIDES[word], truth[operand])
+            case syntax.Joined("and" | "or" as word):
+                join = self.conjunction if word == "and" else self.disjunction
+                return join(truth[one] for one in self._flatten(part))
+            case syntax.Joined(word, syntax.Constant(True), right):
+                return self.has_any(_SIDES[word], truth[right])
+            case syntax.Joined(word, left, right):
+                return self.since(_SIDES[word], truth[left], truth[right])
+            case syntax.Comparison(terms, offset):
+                counts = [(k, one.side, truth[one.operand]) for k, one in terms]
+                return self.comparison(counts, offset)
+            case syntax.Predicate(count=None):
+                return self.of_position(part)
+            case syntax.Predicate(count=syntax.Count(side, operand)):
+                return self.of_count(side, truth[operand], part)
+        assert_never(part)
 
-@made_once
-def _everywhere(circuit: Circuit) -> LinearForm:
-    """Form of the coordinate of the Boolean that is always true."""
-    return circuit.coordinate([1.0] * len(circuit.alphabet))
-
-
-def _by_halves(
-    circuit: FormulaCircuit, truth: LinearForm, values: LinearForm, none: LinearForm
-) -> Parts:
-    """Neurons that add θ(C) where C >= 1, in mode FU.
-
-    The number that the second lookup takes is within 1/8, so that its scores fall off by at
-    least 3/4 of what they do about C itself.
-
-    Source: docs/logic.md, section 6.6.
-    """
-    terms: list[Term] = [(2, "prefix", truth), (-1, "prefix", _everywhere(circuit))]
-    upper = comparison(circuit, terms, 1)
-    kappa = 2 * SHARPNESS
-    place, square = circuit.position(1, 0), circuit.position(2, 0)
-    unit = kappa * reciprocal(circuit, "prefix"), -2.0 * circuit.position(3, 0)
-    share = fraction(circuit, "prefix", truth)
-    g = SHARPNESS / 0.75
-    # Where 2C >= i: look up C, by its share ρ; elsewhere i - C, by 1 - ρ.
-    halves = (
-        (kappa * share, 0, 1, negation(circuit, upper)),
-        (-kappa * share + kappa, 1, -1, upper),
-    )
-    parts: Parts = []
-    for query, base, turn, other in halves:
-        score = [(query, 3.0 * square), unit]
-        found = attended(circuit, "looked up", "future", place, score)
-        number = base * place + turn * found
-        score = [(g * number, 2.0 * place), (constant(g), -square)]
-        read = attended(circuit, "looked up", "future", values, score)
-        parts += rounding(read, other, none)
-    return parts
+    def _flatten(self, part: syntax.Joined) -> tuple[Formula, ...]:
+        """Different operands of nested equal connectives, or the two sides if too many."""
+        sides = (part.left, part.right)
+        joined: dict[Formula, None] = {}
+        for side in sides:
+            alike = isinstance(side, syntax.Joined) and side.operator == part.operator
+            joined |= dict.fromkeys(self._flat[side] if alike else (side,))
+        few = joined if len(joined) <= MAX_CONJUNCTS else dict.fromkeys(sides)
+        self._flat[part] = tuple(few)
+        return self._flat[part]
 
 
 def plan_formula(
@@ -366,60 +367,7 @@ def plan_formula(
 ) -> FormulaPlan:
     """Returns the plan of a formula that the mode can express."""
     circuit = FormulaCircuit(alphabet, mode)
-    truth: dict[Formula, LinearForm] = {}
-    # The operands of each conjunction and disjunction, nested equal ones taken apart.
-    flat: dict[Formula, tuple[Formula, ...]] = {}
     for part in walk(formula):
         if not isinstance(part, syntax.Count):
-            truth[part] = _translate(circuit, part, truth, flat)
-    return FormulaPlan(*circuit.finish(), truth, truth[formula])
-
-
-_SIDES: dict[str, Side] = {"P": "prefix", "S": "prefix", "N": "suffix", "U": "suffix"}
-
-
-def _translate(
-    circuit: FormulaCircuit,
-    part: Formula,
-    truth: Mapping[Formula, LinearForm],
-    flat: dict[Formula, tuple[Formula, ...]],
-) -> LinearForm:
-    match part:
-        case syntax.Symbol(name):
-            return circuit.symbol(name)
-        case syntax.Constant(value):
-            return circuit.coordinate([float(value)] * len(circuit.alphabet))
-        case syntax.Prefixed("not", syntax.Predicate(count=None) as operand):
-            return circuit.rectify([(truth[operand], -1.0)], constant=1)
-        case syntax.Prefixed("not", operand):
-            return negation(circuit, truth[operand])
-        case syntax.Prefixed(word, operand):
-            return neighbour(circuit, _SIDES[word], truth[operand])
-        case syntax.Joined("and" | "or" as word):
-            flat[part] = _flatten(part, flat)
-            join = conjunction if word == "and" else disjunction
-            return join(circuit, [truth[one] for one in flat[part]])
-        case syntax.Joined(word, syntax.Constant(True), right):
-            return has_any(circuit, _SIDES[word], truth[right])
-        case syntax.Joined(word, left, right):
-            return since(circuit, _SIDES[word], truth[left], truth[right])
-        case syntax.Comparison(terms, constant):
-            counts: list[Term] = [(k, one.side, truth[one.operand]) for k, one in terms]
-            return comparison(circuit, counts, constant)
-        case syntax.Predicate(count=count):
-            if count is None:
-                return of_position(circuit, part)
-            return of_count(circuit, count.side, truth[count.operand], part)
-    assert_never(part)
-
-
-def _flatten(
-    part: syntax.Joined, flat: Mapping[Formula, tuple[Formula, ...]]
-) -> tuple[Formula, ...]:
-    """Different operands of nested equal connectives, or the two sides if too many."""
-    sides = (part.left, part.right)
-    joined: dict[Formula, None] = {}
-    for side in sides:
-        alike = isinstance(side, syntax.Joined) and side.operator == part.operator
-        joined |= dict.fromkeys(flat[side] if alike else (side,))
-    return tuple(joined if len(joined) <= MAX_CONJUNCTS else dict.fromkeys(sides))
+            circuit.truth[part] = circuit.translate(part)
+    return FormulaPlan(*circuit.finish(), circuit.truth, circuit.truth[formula])

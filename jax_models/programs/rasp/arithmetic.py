@@ -7,7 +7,8 @@ Source: docs/rasp.md, sections 2 to 4; docs/theory/softmax-approximation.md, sec
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 
 from jax_models.programs.circuit import Circuit
 from jax_models.programs.forms import LENGTH, ONE, LinearForm, Polynomial, constant
@@ -52,173 +53,10 @@ def magnitude(of: IntegerType) -> Polynomial:
     return Polynomial(sizes)
 
 
-def conjunction(circuit: Circuit, forms: Sequence[LinearForm]) -> LinearForm:
-    """Returns the conjunction of Booleans as a form: relu(sum - (count - 1))."""
-    kept = list(dict.fromkeys(form for form in forms if form != constant(1)))
-    if constant(0) in kept:
-        return constant(0)
-    if len(kept) < 2:
-        return kept[0] if kept else constant(1)
-    return circuit.rectify([(LinearForm(*kept) - (len(kept) - 1), 1)], ONE)
-
-
-def disjunction(circuit: Circuit, forms: Sequence[LinearForm]) -> LinearForm:
-    """Returns the disjunction of Booleans as a form."""
-    return -conjunction(circuit, [-form + 1 for form in forms]) + 1
-
-
-def both_or_neither(
-    circuit: Circuit, first: LinearForm, second: LinearForm
-) -> LinearForm:
-    """Returns the equality of two Booleans as a form: 1 - |first - second|."""
-    for form, other in ((first, second), (second, first)):
-        if not form.variables:
-            return other if form.constant else -other + 1
-    apart = circuit.rectify([(first - second, 1), (second - first, 1)], ONE)
-    return -apart + 1
-
-
-def at_least_one(circuit: Circuit, value: Value) -> LinearForm:
-    """Returns [D >= 1] of an integer D as a form: relu(D) - relu(D - 1)."""
-    low, high = value.range.low, value.range.high
-    if low.slope >= 0 and low(1) >= 1:
-        return constant(1)
-    if high.slope <= 0 and high(1) <= 0:
-        return constant(0)
-    if value.range == syntax.BIT:
-        return value.form
-    return circuit.rectify([(value.form, 1), (value.form - 1, -1)], ONE)
-
-
-def is_zero(circuit: Circuit, value: Value) -> LinearForm:
-    """Returns the form [D = 0] of an integer D: relu(D + 1) - 2 relu(D) + relu(D - 1)."""
-    form = value.form
-    if not form.variables:
-        return constant(int(form.constant == 0))
-    if value.range == syntax.BIT:
-        return -form + 1
-    return circuit.rectify([(form + 1, 1), (form, -2), (form - 1, 1)], ONE)
-
-
 def difference(first: Value, second: Value) -> Value:
     """Returns first - second, with the range of all differences of the two ranges."""
     form, found = first.form - second.form, first.range + -1 * second.range
     return Value(found, (form,))
-
-
-def _score_nearest(
-    circuit: Circuit, form: LinearForm
-) -> list[tuple[LinearForm, LinearForm]]:
-    """The score 2 b j - j^2, j from 0, which is largest at j = b."""
-    places, squared = circuit.position(1, 0, 0), circuit.position(2, 0, 0)
-    return [(form * 2, places), (constant(1), -squared)]
-
-
-def times_length(circuit: Circuit, form: LinearForm) -> LinearForm:
-    """Returns n b of a Boolean b as a form: b, and (n - 1) b from a head at j = b."""
-    if not form.variables:
-        return circuit.position(0, 1) * form.constant
-    (rest,) = circuit.attend(
-        "n times a Boolean",
-        "none",
-        _score_nearest(circuit, form),
-        [(circuit.position(1, 1, 0) - circuit.position(1, 0, 0), LENGTH)],
-    )
-    return form + rest
-
-
-def choose(
-    circuit: Circuit, conditions: Sequence[LinearForm], first: Value, second: Value
-) -> tuple[LinearForm, ...]:
-    """Forms of the first value where all conditions hold, and of the second elsewhere."""
-    pick = _chooser(circuit, conditions)
-    if isinstance(first.type, SymbolType):
-        ours, theirs, zero = first.by_symbol, second.by_symbol, LinearForm()
-        symbols = ours | theirs
-        return tuple(pick(ours.get(x, zero), theirs.get(x, zero)) for x in symbols)
-    if first.type == second.type == BooleanType():
-        return (pick(first.form, second.form),)
-    condition = conjunction(circuit, conditions)
-    return (_choose_integer(circuit, condition, first, second),)
-
-
-def _chooser(
-    circuit: Circuit, conditions: Sequence[LinearForm]
-) -> Callable[[LinearForm, LinearForm], LinearForm]:
-    def pick(first: LinearForm, second: LinearForm) -> LinearForm:
-        if first == second:
-            return first
-        # first and all conditions; the second only where it is not always false, since
-        # the conditions are then wanted as one coordinate.
-        chosen = conjunction(circuit, [first, *conditions])
-        if second == constant(0):
-            return chosen
-        condition = conjunction(circuit, conditions)
-        if second == constant(1):
-            return chosen - condition + 1
-        return chosen + conjunction(circuit, [second, -condition + 1])
-
-    return pick
-
-
-def _choose_integer(
-    circuit: Circuit, condition: LinearForm, first: Value, second: Value
-) -> LinearForm:
-    """second + c D with D = first - second, c D = relu(D - G(1 - c)) - relu(-D - G(1 - c)).
-
-    c is the condition, and G = G_1 n + G_0 bounds |D|.
-    """
-    if not condition.variables:
-        return first.form if condition.constant else second.form
-    apart = difference(first, second)
-    if not apart.form.variables:
-        return second.form + condition * apart.form.constant
-    bound = magnitude(apart.range)
-    shut = (-condition + 1) * bound.offset
-    if bound.slope:
-        unmet = circuit.position(0, 1) - times_length(circuit, condition)
-        shut += unmet * bound.slope
-    parts = [(apart.form - shut, 1), (-apart.form - shut, -1)]
-    return second.form + circuit.rectify(parts, bound)
-
-
-def linear_form(circuit: Circuit, line: Polynomial) -> LinearForm:
-    """Returns slope n + offset as a form on the position encoding."""
-    if not line.slope:
-        return constant(line.offset)
-    return circuit.position(0, 1) * line.slope + line.offset
-
-
-def count(circuit: Circuit, form: LinearForm) -> LinearForm:
-    """Returns the form, at i, of the number C of j <= i where a Boolean is true.
-
-    Source: docs/rasp.md, section 3.
-    """
-    position = circuit.position(1, 0)
-    if not form.variables:
-        return position * form.constant
-    inverse = circuit.position(-1, 0)
-    (mean,) = circuit.attend("mean of a Boolean", "future", [], [(form, ONE)])
-    own = circuit.rectify([(inverse + form - 1, 1)], ONE)
-    (before,) = circuit.attend(
-        "count from a mean",
-        "future",
-        [
-            ((mean - own) * 2, circuit.position(1, 1, 0)),
-            (inverse, -circuit.position(2, 1, 0)),
-        ],
-        [(circuit.position(1, 0, 0), LENGTH)],
-    )
-    return before + form
-
-
-def count_thresholds(circuit: Circuit, value: Value) -> LinearForm:
-    """Returns the prefix sum of an integer x of constant range: low i + counts of x >= k."""
-    low, high = value.range.low.offset, value.range.high.offset
-    below = (Value(syntax.exactly(k), (constant(k),)) for k in range(low, high))
-    reached = [at_least_one(circuit, difference(value, one)) for one in below]
-    counts = LinearForm(*(count(circuit, form) for form in reached))
-    return counts + circuit.position(1, 0) * low
 
 
 def num_segments(of: IntegerType) -> int:
@@ -227,46 +65,163 @@ def num_segments(of: IntegerType) -> int:
     return width.slope + max(width(1), 0)
 
 
-def segments(
-    circuit: Circuit,
-    # b
-    form: LinearForm,
-    # start of the range, a function of n
-    low: Polynomial,
-    number: int,
-) -> tuple[LinearForm, ...]:
-    """Returns the thermometer of an integer b: its parts B_k in segments of n - 1.
+class Arithmetic(Circuit):
+    """A circuit with operations on exact Booleans and integers."""
 
-        B_k = clip(b - low - k (n - 1), 0, n - 1),   k = 0, 1, …
+    def conjunction(self, forms: Sequence[LinearForm]) -> LinearForm:
+        """Returns the conjunction of Booleans as a form: relu(sum - (count - 1))."""
+        kept = list(dict.fromkeys(form for form in forms if form != constant(1)))
+        if constant(0) in kept:
+            return constant(0)
+        if len(kept) < 2:
+            return kept[0] if kept else constant(1)
+        return self.rectify([(LinearForm(*kept) - (len(kept) - 1), 1)], ONE)
 
-    Source: docs/rasp.md, section 4.
-    """
-    above = form - linear_form(circuit, low)
-    step = circuit.position(0, 1) - 1
-    return tuple(
-        circuit.rectify([(above - step * k, 1), (above - step * (k + 1), -1)], LENGTH)
-        for k in range(number)
-    )
+    def disjunction(self, forms: Sequence[LinearForm]) -> LinearForm:
+        """Returns the disjunction of Booleans as a form."""
+        return -self.conjunction([-form + 1 for form in forms]) + 1
 
+    def both_or_neither(self, first: LinearForm, second: LinearForm) -> LinearForm:
+        """Returns the equality of two Booleans as a form: 1 - |first - second|."""
+        for form, other in ((first, second), (second, first)):
+            if not form.variables:
+                return other if form.constant else -other + 1
+        apart = self.rectify([(first - second, 1), (second - first, 1)], ONE)
+        return -apart + 1
 
-def squares(
-    circuit: Circuit, parts: Sequence[LinearForm]
-) -> tuple[tuple[LinearForm, ...], LinearForm]:
-    """Returns n B for each B of a thermometer, and the sum of all n B^2.
+    def at_least_one(self, value: Value) -> LinearForm:
+        """Returns [D >= 1] of an integer D as a form: relu(D) - relu(D - 1)."""
+        low, high = value.range.low, value.range.high
+        if low.slope >= 0 and low(1) >= 1:
+            return constant(1)
+        if high.slope <= 0 and high(1) <= 0:
+            return constant(0)
+        if value.range == syntax.BIT:
+            return value.form
+        return self.rectify([(value.form, 1), (value.form - 1, -1)], ONE)
 
-    Source: docs/rasp.md, section 4.
-    """
-    scaled, squared = [], []
-    for part in parts:
-        times, square = circuit.attend(
-            "square of an integer",
-            "none",
-            _score_nearest(circuit, part),
-            [
-                (circuit.position(1, 1, 0), Polynomial({2: 1})),
-                (circuit.position(2, 1, 0), Polynomial({3: 1})),
-            ],
-        )
-        scaled.append(times)
-        squared.append(square)
-    return tuple(scaled), LinearForm(*squared)
+    def is_zero(self, value: Value) -> LinearForm:
+        """Returns the form [D = 0] of an integer D: relu(D + 1) - 2 relu(D) + relu(D - 1)."""
+        form = value.form
+        if not form.variables:
+            return constant(int(form.constant == 0))
+        if value.range == syntax.BIT:
+            return -form + 1
+        return self.rectify([(form + 1, 1), (form, -2), (form - 1, 1)], ONE)
+
+    def _score_nearest(self, form: LinearForm) -> list[tuple[LinearForm, LinearForm]]:
+        """The score 2 b j - j^2, j from 0, which is largest at j = b."""
+        places, squared = self.position(1, 0, 0), self.position(2, 0, 0)
+        return [(form * 2, places), (constant(1), -squared)]
+
+    def times_length(self, form: LinearForm) -> LinearForm:
+        """Returns n b of a Boolean b as a form: b, and (n - 1) b from a head at j = b."""
+        if not form.variables:
+            return self.position(0, 1) * form.constant
+        score = self._score_nearest(form)
+        value = self.position(1, 1, 0) - self.position(1, 0, 0)
+        (rest,) = self.attend("n times a Boolean", "none", score, [(value, LENGTH)])
+        return form + rest
+
+    def choose(
+        self, conditions: Sequence[LinearForm], first: Value, second: Value
+    ) -> tuple[LinearForm, ...]:
+        """Forms of the first value where all conditions hold, and of the second elsewhere."""
+        pick = functools.partial(self._pick, conditions)
+        if isinstance(first.type, SymbolType):
+            ours, theirs, zero = first.by_symbol, second.by_symbol, LinearForm()
+            symbols = ours | theirs
+            return tuple(pick(ours.get(x, zero), theirs.get(x, zero)) for x in symbols)
+        if first.type == second.type == BooleanType():
+            return (pick(first.form, second.form),)
+        condition = self.conjunction(conditions)
+        return (self._choose_integer(condition, first, second),)
+
+    def _pick(
+        self, conditions: Sequence[LinearForm], first: LinearForm, second: LinearForm
+    ) -> LinearForm:
+        """The first Boolean where all conditions hold, and the second elsewhere."""
+        if first == second:
+            return first
+        # first and all conditions; the second only where it is not always false, since
+        # the conditions are then wanted as one coordinate.
+        chosen = self.conjunction([first, *conditions])
+        if second == constant(0):
+            return chosen
+        condition = self.conjunction(conditions)
+        if second == constant(1):
+            return chosen - condition + 1
+        return chosen + self.conjunction([second, -condition + 1])
+
+    def _choose_integer(
+        self, condition: LinearForm, first: Value, second: Value
+    ) -> LinearForm:
+        """second + c D, where c is the condition and D = first - second.
+
+        c D = relu(D - G(1 - c)) - relu(-D - G(1 - c)), G = G_1 n + G_0 a bound on |D|.
+        """
+        if not condition.variables:
+            return first.form if condition.constant else second.form
+        apart = difference(first, second)
+        if not apart.form.variables:
+            return second.form + condition * apart.form.constant
+        bound = magnitude(apart.range)
+        shut = (-condition + 1) * bound.offset
+        if bound.slope:
+            unmet = self.position(0, 1) - self.times_length(condition)
+            shut += unmet * bound.slope
+        parts = [(apart.form - shut, 1), (-apart.form - shut, -1)]
+        return second.form + self.rectify(parts, bound)
+
+    def count(self, form: LinearForm) -> LinearForm:
+        """Returns the form, at i, of the number C of j <= i where a Boolean is true.
+
+        Source: docs/rasp.md, section 3.
+        """
+        position = self.position(1, 0)
+        if not form.variables:
+            return position * form.constant
+        inverse = self.position(-1, 0)
+        (mean,) = self.attend("mean of a Boolean", "future", [], [(form, ONE)])
+        own = self.rectify([(inverse + form - 1, 1)], ONE)
+        score = [
+            ((mean - own) * 2, self.position(1, 1, 0)),
+            (inverse, -self.position(2, 1, 0)),
+        ]
+        value = [(self.position(1, 0, 0), LENGTH)]
+        (before,) = self.attend("count from a mean", "future", score, value)
+        return before + form
+
+    def count_thresholds(self, value: Value) -> LinearForm:
+        """Returns low i + counts of x >= k: a prefix sum of integers of constant range."""
+        low, high = value.range.low.offset, value.range.high.offset
+        below = (Value(syntax.exactly(k), (constant(k),)) for k in range(low, high))
+        reached = [self.at_least_one(difference(value, one)) for one in below]
+        counts = LinearForm(*(self.count(form) for form in reached))
+        return counts + self.position(1, 0) * low
+
+    def segments(
+        self, form: LinearForm, low: Polynomial, number: int
+    ) -> list[LinearForm]:
+        """Returns the thermometer of an integer b >= low: its parts B_k in segments of n - 1.
+
+            B_k = clip(b - low - k (n - 1), 0, n - 1),   k = 0, 1, …
+
+        Source: docs/rasp.md, section 4.
+        """
+        length = self.position(0, 1)
+        step, above = length - 1, form - length * low.slope - low.offset
+        return [
+            self.rectify([(above - step * k, 1), (above - step * (k + 1), -1)], LENGTH)
+            for k in range(number)
+        ]
+
+    def square(self, part: LinearForm) -> tuple[LinearForm, ...]:
+        """Returns n B and n B^2 of an integer B from 0 to n - 1.
+
+        Source: docs/rasp.md, section 4.
+        """
+        score = self._score_nearest(part)
+        times = self.position(1, 1, 0), Polynomial({2: 1})
+        squared = self.position(2, 1, 0), Polynomial({3: 1})
+        return self.attend("square of an integer", "none", score, [times, squared])

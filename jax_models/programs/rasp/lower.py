@@ -15,26 +15,16 @@ from typing import ClassVar, TypeGuard
 
 import jax
 
-from jax_models.programs.circuit import Circuit, Plan
+from jax_models.programs.circuit import Plan
 from jax_models.programs.forms import ONE, LinearForm, Polynomial, constant
 from jax_models.programs.grammar import Tree, walk
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.arithmetic import (
+    Arithmetic,
     Value,
-    at_least_one,
-    both_or_neither,
-    choose,
-    conjunction,
-    count,
-    count_thresholds,
     difference,
-    disjunction,
-    is_zero,
     magnitude,
     num_segments,
-    segments,
-    squares,
-    times_length,
 )
 from jax_models.programs.rasp.syntax import (
     BooleanType,
@@ -99,7 +89,7 @@ def plan_program(program: CheckedProgram) -> ProgramPlan:
         if name in needed:
             lowering.value(expression)
     result = lowering.value(program.result)
-    return ProgramPlan(*lowering.circuit.finish(), result)
+    return ProgramPlan(*lowering.finish(), result)
 
 
 def _needed(program: CheckedProgram) -> set[str]:
@@ -130,12 +120,12 @@ def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
     return type(node)(*jax.tree.map(put, (*vars(node).values(),), is_leaf=is_node))
 
 
-class _Lowering:
+class _Lowering(Arithmetic):
     """Values of a program's expressions in one circuit, each computed once."""
 
     def __init__(self, program: CheckedProgram) -> None:
+        super().__init__(program.alphabet)
         self.program = program
-        self.circuit = Circuit(program.alphabet)
         self._values: dict[Expression, Value] = {}
 
     def value(self, node: Expression) -> Value:
@@ -151,9 +141,9 @@ class _Lowering:
     def _forms(self, node: Expression) -> tuple[LinearForm, ...]:
         match node:
             case syntax.Variable(name=syntax.INPUT):
-                return tuple(map(self.circuit.symbol, self.program.alphabet))
+                return tuple(map(self.symbol, self.program.alphabet))
             case syntax.Variable(name=syntax.POSITION):
-                return (self.circuit.position(1, 0),)
+                return (self.position(1, 0),)
             case syntax.Variable(name=name):
                 return self.value(self.program.definitions[name]).forms
             case Constant(value=value):
@@ -161,15 +151,15 @@ class _Lowering:
             case Operation(_, "not", (operand,)):
                 return (-self.form(operand) + 1,)
             case Operation(_, "and" | "or" as name, operands):
-                join = conjunction if name == "and" else disjunction
-                return (join(self.circuit, [*map(self.form, operands)]),)
+                join = self.conjunction if name == "and" else self.disjunction
+                return (join([*map(self.form, operands)]),)
             case Operation(_, "in", (operand, *symbols)):
                 forms = self.value(operand).by_symbol
                 names = {one.value for one in symbols if isinstance(one, Constant)}
                 return (LinearForm(*(forms[x] for x in forms if x in names)),)
             case Operation(_, "if", (condition, first, second)):
                 values = map(self.value, (first, second))
-                return choose(self.circuit, [self.form(condition)], *values)
+                return self.choose([self.form(condition)], *values)
             case Operation(_, "psum", (operand,)):
                 return (self._prefix_sum(operand),)
             case Operation(_, name, operands):
@@ -188,13 +178,13 @@ class _Lowering:
             pairs = (
                 (form, both[one]) for one, form in left.by_symbol.items() if one in both
             )
-            return LinearForm(*(conjunction(self.circuit, pair) for pair in pairs))
+            return LinearForm(*(self.conjunction(pair) for pair in pairs))
         if operator == "=":
             if left.type == right.type == BooleanType():
-                return both_or_neither(self.circuit, left.form, right.form)
-            return is_zero(self.circuit, difference(left, right))
+                return self.both_or_neither(left.form, right.form)
+            return self.is_zero(difference(left, right))
         more = (left, right) if operator in (">", "<=") else (right, left)
-        found = at_least_one(self.circuit, difference(*more))
+        found = self.at_least_one(difference(*more))
         return -found + 1 if operator.endswith("=") else found
 
     def _prefix_sum(self, node: Expression) -> LinearForm:
@@ -204,10 +194,10 @@ class _Lowering:
                 parts = (self._prefix_sum(term) * factor for factor, term in terms)
                 return LinearForm(*parts)
             case Constant(_, int(value)):
-                return self.circuit.position(1, 0) * value
+                return self.position(1, 0) * value
         value = self.value(node)
         if value.type == BooleanType():
-            return count(self.circuit, value.form)
+            return self.count(value.form)
         steps = value.range.high.offset - value.range.low.offset
         if steps > MOST_THRESHOLDS:
             node.place.fail(
@@ -215,7 +205,7 @@ class _Lowering:
                 f"with two heads each; at most {MOST_THRESHOLDS} are made: sum the "
                 "Booleans and multiply, as in 3 * psum[j<=i] b"
             )
-        return count_thresholds(self.circuit, value)
+        return self.count_thresholds(value)
 
     def _look_up(self, node: syntax.Lookup) -> tuple[LinearForm, ...]:
         """Forms of a lookup's value at every position; `InputError` if no head finds it."""
@@ -237,13 +227,13 @@ class _Lowering:
             seen = ((constant(1), ONE),)
             criteria.append(_Criterion((), seen, lambda fetched: fetched[0], True))
         score = [pair for one in criteria for pair in one.score]
-        score.append((constant(1), self.circuit.position(1, 0) * sign))
+        score.append((constant(1), self.position(1, 0) * sign))
         fetched = [value for one in criteria for value in one.fetched]
         value = self.value(node.value)
         symbolic = isinstance(value.type, SymbolType)
         bound = ONE if symbolic else magnitude(value.range)
         carried = [(form, bound) for form in value.forms if form.variables]
-        found = self.circuit.attend(
+        found = self.attend(
             f"{node.side}most position", node.mask, score, [*fetched, *carried]
         )
         left = iter(found)
@@ -256,7 +246,7 @@ class _Lowering:
             # A row that sees no key has 0, which the range for `choose` has to include.
             brought = syntax.joined(value.range, syntax.exactly(0))
         default = self.value(node.default)
-        return choose(self.circuit, conditions, Value(brought, forms), default)
+        return self.choose(conditions, Value(brought, forms), default)
 
     def _compares_ends(self, node: Expression) -> TypeGuard[Operation]:
         """Whether a predicate equates a number or symbol at i with one at j."""
@@ -281,23 +271,22 @@ class _Lowering:
         self, at_row: Sequence[LinearForm], at_column: Sequence[LinearForm]
     ) -> _Criterion:
         """Criterion of score n sum_s u_s(i) v_s(j), of Booleans u with at most one true."""
-        circuit = self.circuit
         fetched = tuple((v, ONE) for v in at_column)
         if list(at_row) == [constant(1)]:
-            score = ((circuit.position(0, 1), at_column[0]),)
+            score = ((self.position(0, 1), at_column[0]),)
             return _Criterion(score, fetched, lambda fetched: fetched[0], True)
 
         def check(fetched: Sequence[LinearForm]) -> LinearForm:
             parts = zip(at_row, fetched, strict=True)
-            return circuit.rectify([(u + v - 1, 1) for u, v in parts], ONE)
+            return self.rectify([(u + v - 1, 1) for u, v in parts], ONE)
 
         pairs = zip(at_row, at_column, strict=True)
-        score = tuple((u, times_length(circuit, v)) for u, v in pairs)
+        score = tuple((u, self.times_length(v)) for u, v in pairs)
         return _Criterion(score, fetched, check, True)
 
     def _same_integer(self, node: Operation, row: Value, column: Value) -> _Criterion:
         """Criterion of score n sum_k (2 A_k B_k - B_k^2), of thermometers A, B."""
-        circuit, number = self.circuit, num_segments(column.range)
+        number = num_segments(column.range)
         if number > MOST_SEGMENTS:
             node.place.fail(
                 f"the integer at j is {column.range}, which takes "
@@ -305,16 +294,16 @@ class _Lowering:
                 "are made"
             )
         low = column.range.low
-        scaled, squared = squares(circuit, segments(circuit, column.form, low, number))
-        ours = segments(circuit, row.form, low, number)
-        score = [(a * 2, b) for a, b in zip(ours, scaled, strict=True)]
-        score.append((constant(1), -squared))
+        theirs = [self.square(x) for x in self.segments(column.form, low, number)]
+        ours = self.segments(row.form, low, number)
+        score = [(a * 2, times) for a, (times, _) in zip(ours, theirs, strict=True)]
+        score.append((constant(1), -LinearForm(*(square for _, square in theirs))))
 
         def check(fetched: Sequence[LinearForm]) -> LinearForm:
             # A row that sees nothing fetches 0, which the range need not hold.
             apart = difference(row, Value(column.type, (fetched[0],)))
             wide = syntax.joined(apart.range, row.range)
-            return is_zero(circuit, Value(wide, apart.forms))
+            return self.is_zero(Value(wide, apart.forms))
 
         fetched = ((column.form, magnitude(column.range)),)
         return _Criterion(tuple(score), fetched, check, False)
@@ -340,7 +329,7 @@ class _Lowering:
                 form if true else -form + 1
                 for form, true in zip(conditions, assignment, strict=True)
             ]
-            groups.setdefault(column, []).append(conjunction(self.circuit, literals))
+            groups.setdefault(column, []).append(self.conjunction(literals))
         if len(groups) == 1:
             return self._pairing([constant(1)], list(groups))
         groups.pop(constant(0), None)

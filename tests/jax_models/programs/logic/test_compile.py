@@ -468,8 +468,8 @@ def first_conjunct(circuit, conjuncts):
     return CONJUNCTION(circuit, list(conjuncts)[:1])
 
 
-ROUNDING, CONJUNCTION = translate.rounding, translate.conjunction
-SINCE = translate.since
+FORMS, ROUNDING = translate.FormulaCircuit, translate.rounding
+CONJUNCTION, SINCE = FORMS.conjunction, FORMS.since
 CONSTANT = lambda scale, exponent, of: ConstantTemperature(scale)
 
 
@@ -492,14 +492,14 @@ PLANTED = {
     "the other side": (
         "T",
         "Q_a S P Q_b",
-        translate,
+        FORMS,
         "select",
-        leftmost(translate.select),
+        leftmost(FORMS.select),
     ),
-    "any since": ("TB", "odd S Q_b", translate, "since", rightmost_of_all),
-    "one conjunct": ("T", "odd and Q_a", translate, "conjunction", first_conjunct),
+    "any since": ("TB", "odd S Q_b", FORMS, "since", rightmost_of_all),
+    "one conjunct": ("T", "odd and Q_a", FORMS, "conjunction", first_conjunct),
     "no mark of the end": ("FT", "P Q_a", translate, "mask_of", lambda side: "none"),
-    "0 is 1": ("T", "#<[Q_a] >= 1", translate, "has_any", constant_true),
+    "0 is 1": ("T", "#<[Q_a] >= 1", FORMS, "has_any", constant_true),
     "a blunt lookup": (
         "FT",
         "#<[T] >= 3",
@@ -507,7 +507,7 @@ PLANTED = {
         "lookup_sharpness",
         lambda _: 0.2,
     ),
-    "a vote of odd": ("TB", "#<[Q_a] >= 1", translate, "_only", never),
+    "a vote of odd": ("TB", "#<[Q_a] >= 1", FORMS, "_only", never),
     "a blunt vote": ("TB", "#<[Q_a] > #<[Q_b]", translate, "SHARPNESS", 0.1),
     "a constant temperature": ("T", "Q_a S Q_b", circuit, "PowerTemperature", CONSTANT),
 }
