@@ -3,10 +3,9 @@
 import dataclasses
 
 import numpy as np
-from jax import Array
 from jaxtyping import Bool, Int, PRNGKeyArray
 
-from jax_models.languages.base import Language
+from jax_models.languages.base import Language, Strings
 from jax_models.languages.ones import turn_one
 
 
@@ -26,9 +25,7 @@ class AnBn(Language):
         "changed at a uniform position"
     )
 
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws a^floor(n/2) b^ceil(n/2), with one symbol changed in half of the cases."""
         return turn_one(key, _halves(length), count)
 

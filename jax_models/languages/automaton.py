@@ -24,7 +24,7 @@ from jax_models.arguments import (
     expect_sequence,
 )
 from jax_models.errors import InputError
-from jax_models.languages.base import Source, entropy
+from jax_models.languages.base import Following, Prefixes, Source, Strings, entropy
 from jax_models.run.device_memory import PYTHON_STEP, require_memory, require_operations
 
 
@@ -236,7 +236,7 @@ class AutomatonSource(Source):
         """Distribution of the next symbol, END last, in each state."""
         return np.column_stack([self.probabilities, self.end_probabilities])
 
-    def states(self, tokens: Int[Array, "... tokens"]) -> Int[Array, "... tokens"]:
+    def states(self, tokens: Prefixes) -> Prefixes:
         """Returns the states after 1, …, n symbols; S, a dead one, after a non-prefix."""
         num_states, num_symbols = np.shape(self.transitions)
         # State S is dead, and symbol V stands for all that is no symbol: both lead to S.
@@ -257,17 +257,13 @@ class AutomatonSource(Source):
         _, met = jax.lax.scan(step, first, jnp.moveaxis(symbols, -1, 0))
         return jnp.moveaxis(met, 0, -1)
 
-    def next_symbol(
-        self, tokens: Int[Array, "... tokens"]
-    ) -> Float[Array, "... tokens classes"]:
+    def next_symbol(self, tokens: Prefixes) -> Following:
         """Returns the distribution of the symbol after each prefix."""
         # Nothing follows what is no prefix.
         dead = np.zeros((1, self.num_classes))
         return jnp.asarray(np.concatenate([self._following, dead]))[self.states(tokens)]
 
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws prefixes symbol by symbol, each given that `length` symbols are reached."""
         odds = jnp.asarray(np.asarray(self.probabilities))
         table = jnp.asarray(np.asarray(self.transitions, np.int32))
@@ -341,7 +337,7 @@ def draw_strings(
     start: int,
     length: int,
     count: int,
-) -> tuple[Int[Array, "inputs tokens"], Float[Array, ""]]:
+) -> tuple[Strings, Float[Array, ""]]:
     """Strings that weigh the odds of their symbols and their end; 0 where there are none."""
     possible = odds > 0
 

@@ -16,6 +16,7 @@ import abc
 import dataclasses
 import functools
 import math
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,11 @@ from jax_models.jax_arguments import expect_key
 from jax_models.run.device_memory import require_memory
 
 END = "$"
+
+Strings: TypeAlias = Int[Array, "inputs tokens"]
+Prefixes: TypeAlias = Int[Array, "... tokens"]
+# Distributions of the symbol after 1, 2, …, n symbols.
+Following: TypeAlias = Float[Array, "... tokens classes"]
 
 
 def check_sample(length: int, count: int) -> None:
@@ -57,9 +63,7 @@ class Language(abc.ABC):
     distribution: str
 
     @abc.abstractmethod
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws `count` independent strings of `length` symbols."""
 
     @abc.abstractmethod
@@ -80,7 +84,7 @@ class Language(abc.ABC):
 
     def sample(
         self, key: PRNGKeyArray, length: int, count: int, *, end: bool = False
-    ) -> Int[Array, "inputs tokens"]:
+    ) -> Strings:
         """Draws inputs of `length` tokens from `distribution`.
 
         Args:
@@ -156,9 +160,7 @@ class BitStrings(Language):
     symbols = ("0", "1")
     distribution = "uniform over all bit strings of the length, members or not"
 
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws fair, independent bits."""
         return jax.random.randint(key, (count, length), 0, 2, jnp.int32)
 
@@ -202,9 +204,7 @@ class Source(abc.ABC):
         """The distribution of the first symbol, END last [C]."""
 
     @abc.abstractmethod
-    def next_symbol(
-        self, tokens: Int[Array, "... tokens"]
-    ) -> Float[Array, "... tokens classes"]:
+    def next_symbol(self, tokens: Prefixes) -> Following:
         """Returns the distribution of the symbol after each prefix.
 
         Args:
@@ -216,9 +216,7 @@ class Source(abc.ABC):
         """
 
     @abc.abstractmethod
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws `count` independent prefixes, int32, traceably."""
 
     @abc.abstractmethod
@@ -254,9 +252,7 @@ class Source(abc.ABC):
         """The class of END, which is also the id of the end token."""
         return len(self.symbols)
 
-    def sample(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def sample(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws independent prefixes of n symbols.
 
         Large batches are drawn in chunks, so that beside the output only a chunk is held.
@@ -281,7 +277,7 @@ class Source(abc.ABC):
             )
         return _sample(key, self, length, count)
 
-    def log_probability(self, tokens: Int[Array, "... tokens"]) -> Float[Array, "..."]:
+    def log_probability(self, tokens: Prefixes) -> Float[Array, "..."]:
         """Returns ln P(a word begins with this string), -inf where none does.
 
         Args:
@@ -325,9 +321,7 @@ class Source(abc.ABC):
 
 
 @functools.partial(jax.jit, static_argnames=("source", "length", "count"))
-def _sample(
-    key: PRNGKeyArray, source: Source, length: int, count: int
-) -> Int[Array, "inputs tokens"]:
+def _sample(key: PRNGKeyArray, source: Source, length: int, count: int) -> Strings:
     # Beside the output a large batch holds only a chunk.
     most = max(1, CHUNK // length)
     if count <= most:

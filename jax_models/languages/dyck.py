@@ -19,7 +19,7 @@ from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
-from jax_models.languages.base import Language
+from jax_models.languages.base import Language, Strings
 
 BRACKETS = ("()", "[]", "{}", "<>")
 
@@ -77,7 +77,7 @@ def _draw(
     length: int,
     count: int,
     num_types: int,
-) -> Int[Array, "inputs tokens"]:
+) -> Strings:
 
     def one(key: PRNGKeyArray) -> Int[Array, "tokens"]:
         path_key, type_key = jax.random.split(key)
@@ -140,9 +140,7 @@ class DyckWords(_Brackets):
 
     distribution = "uniform over the words of the length"
 
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws uniform words; raises `InputError` for an odd length."""
         if length % 2:
             raise InputError(
@@ -174,9 +172,7 @@ class DyckPrefixes(_Brackets):
     ending = "_prefix"
     distribution = "nesting uniform over the DYCK-1 prefixes of the length, types fair"
 
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws prefixes of uniform nesting, with fair types."""
         return _draw(key, prefix_path, length, count, self.num_types)
 

@@ -21,14 +21,23 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from jax_models.arguments import expect_integer
 from jax_models.languages.automaton import AutomatonSource
-from jax_models.languages.base import Source, binary_entropy, check_probability
+from jax_models.languages.base import (
+    Following,
+    Prefixes,
+    Source,
+    Strings,
+    binary_entropy,
+    check_probability,
+)
 from jax_models.languages.dyck import brackets_of
 from jax_models.run.device_memory import require_memory
 
-# Heights of strings, and the types of their brackets by height.
-Walks: TypeAlias = tuple[Int[Array, "inputs"], Int[Array, "inputs heights"]]
-# Height of one string, the types of its brackets by height, and whether it is a prefix.
-Stack: TypeAlias = tuple[Int[Array, ""], Int[Array, "heights"], Bool[Array, ""]]
+# Heights of strings, and the types of their brackets by height, or the moves.
+Walks: TypeAlias = tuple[Int[Array, "inputs"], Int[Array, "inputs *heights"]]
+# Open brackets of strings: number, types, validity.
+OpenBrackets: TypeAlias = tuple[
+    Int[Array, "..."], Int[Array, "..."], Bool[Array, "..."]
+]
 
 
 class BracketSource(Source):
@@ -48,9 +57,7 @@ class BracketSource(Source):
         """Returns P(step n goes up or down, H_n = h | at least n symbols) [2, heights]."""
 
     @abc.abstractmethod
-    def draw_steps(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw_steps(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws walks of `length` steps, +1 and -1, that stay at 0 or above, int32."""
 
     @property
@@ -59,18 +66,14 @@ class BracketSource(Source):
         up = float(self.up_probabilities(np.zeros(())))
         return (*(up / self.num_types, 0.0) * self.num_types, 1 - up)
 
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws the steps, then a type for each pair."""
         step_key, type_key = jax.random.split(key)
         steps = self.draw_steps(step_key, length, count)
         reached = _highest(length, self.max_height)
         return type_walks(type_key, steps, self.num_types, reached)
 
-    def next_symbol(
-        self, tokens: Int[Array, "... tokens"]
-    ) -> Float[Array, "... tokens classes"]:
+    def next_symbol(self, tokens: Prefixes) -> Following:
         """Returns the distribution of the symbol after each prefix."""
         k, reached = self.num_types, _highest(tokens.shape[-1], self.max_height)
         heights, tops, possible = open_brackets(tokens, k, self.max_height)
@@ -132,19 +135,17 @@ def _highest(length: int, max_height: int | None) -> int:
 def type_walks(
     key: PRNGKeyArray,
     # walks that stay in 0 … max_height, +1 and -1
-    steps: Int[Array, "inputs tokens"],
+    steps: Strings,
     num_types: int,
     max_height: int,
-) -> Int[Array, "inputs tokens"]:
+) -> Strings:
     """Returns brackets of walks: openings of uniform types, and mates of equal types."""
     # A stack of types is, for batches, several times faster than `dyck.type_brackets`.
     count, n = steps.shape
     kinds = jax.random.randint(key, (n, count), 0, num_types, jnp.int32)
     row = jnp.arange(count, dtype=jnp.int32)
 
-    def step(
-        state: Walks, now: tuple[Int[Array, "inputs"], Int[Array, "inputs"]]
-    ) -> tuple[Walks, Int[Array, "inputs"]]:
+    def step(state: Walks, now: Walks) -> tuple[Walks, Int[Array, "inputs"]]:
         (height, types), (move, kind) = state, now
         level = jnp.maximum(height, height + move)  # the unit of height that is crossed
         kind = jnp.where(move > 0, kind, types[row, level])
@@ -157,17 +158,15 @@ def type_walks(
 
 
 def open_brackets(
-    tokens: Int[Array, "... tokens"], num_types: int, max_height: int | None = None
-) -> tuple[
-    Int[Array, "... tokens"], Int[Array, "... tokens"], Bool[Array, "... tokens"]
-]:
+    tokens: Prefixes, num_types: int, max_height: int | None = None
+) -> OpenBrackets:
     """Returns the open brackets after each symbol: number, innermost type and validity."""
     n = tokens.shape[-1]
     reached = _highest(n, max_height)
 
     def step(
-        state: Stack, token: Int[Array, ""]
-    ) -> tuple[Stack, tuple[Int[Array, ""], Int[Array, ""], Bool[Array, ""]]]:
+        state: OpenBrackets, token: Int[Array, ""]
+    ) -> tuple[OpenBrackets, OpenBrackets]:
         height, types, possible = state
         kind, opens = token // 2, token % 2 == 0
         # The type has no meaning where no bracket is open; validity stays True while the
@@ -181,9 +180,7 @@ def open_brackets(
         types = types.at[height].set(jnp.where(opens, kind, types[height]))
         return (height, types, possible), (height, types[height], possible)
 
-    def one(
-        string: Int[Array, "tokens"],
-    ) -> tuple[Int[Array, "tokens"], Int[Array, "tokens"], Bool[Array, "tokens"]]:
+    def one(string: Int[Array, "tokens"]) -> OpenBrackets:
         types = jnp.zeros(reached + 1, string.dtype)
         first = jnp.zeros((), jnp.int32), types, jnp.asarray(True)
         return jax.lax.scan(step, first, string)[1]
@@ -229,9 +226,7 @@ class DyckSource(BracketSource):
         """Returns ln P(at least n symbols), from the numbers of paths."""
         return log_survival(length, self.up_probability)
 
-    def draw_steps(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw_steps(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws H_n from its law, then the steps from the last to the first."""
         last_key, step_key = jax.random.split(key)
         law = height_law(length, self.up_probability)[length % 2 :: 2]
@@ -246,7 +241,7 @@ class DyckSource(BracketSource):
         def back(
             height: Int[Array, "inputs"],
             now: tuple[Float[Array, ""], Float[Array, "inputs"]],
-        ) -> tuple[Int[Array, "inputs"], Int[Array, "inputs"]]:
+        ) -> Walks:
             m, u = now
             h = height.astype(m.dtype)
             # P(step m goes down | H_m = h) = (h+2)(m-h) / (2m(h+1)), whatever p is.
@@ -309,9 +304,7 @@ class BoundedDyckSource(BracketSource):
         """Returns ln P(at least n symbols), O(n D^2)."""
         return self.heights.log_survival(length)
 
-    def draw_steps(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw_steps(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws walks forwards, each step given that the walk survives."""
         return 1 - 2 * self.heights.draw(key, length, count)
 

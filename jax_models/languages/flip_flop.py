@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Int, PRNGKeyArray
+from jaxtyping import Bool, PRNGKeyArray
 
 from jax_models.errors import InputError
-from jax_models.languages.base import Language
+from jax_models.languages.base import Language, Strings
 
 WRITE, READ = 0, 1  # ids of the instructions w and r; i is 2, the bits 3 and 4
 NUM_INSTRUCTIONS = 3
@@ -50,9 +50,7 @@ class FlipFlop(Language):
         "instructions but the first and last fair, free bits fair, reads right"
     )
 
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws members; their instructions and bits are as in `distribution`."""
         if length % 2 or length < 4:
             raise InputError(

@@ -4,10 +4,9 @@ import dataclasses
 
 import jax
 import numpy as np
-from jax import Array
 from jaxtyping import Bool, Int, PRNGKeyArray
 
-from jax_models.languages.base import Language
+from jax_models.languages.base import Language, Strings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,9 +22,7 @@ class Ones(Language):
     symbols = ("0", "1")
     distribution = "1^n in half of the cases, else 1^n with one 0 at a uniform position"
 
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws 1^n, with one zero in half of the cases."""
         return turn_one(key, np.ones(length, np.int32), count)
 
@@ -36,9 +33,7 @@ class Ones(Language):
         return (strings == 1).all(axis=1)
 
 
-def turn_one(
-    key: PRNGKeyArray, word: Int[np.ndarray, "tokens"], count: int
-) -> Int[Array, "inputs tokens"]:
+def turn_one(key: PRNGKeyArray, word: Int[np.ndarray, "tokens"], count: int) -> Strings:
     """Draws copies of a word of bits; half of them have one bit flipped, int32."""
     length = len(word)
     turned, place = jax.random.split(key)

@@ -10,12 +10,14 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jaxtyping import Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from jax_models.languages.base import (
     BitStrings,
+    Following,
+    Prefixes,
     Source,
+    Strings,
     binary_entropy,
     check_probability,
 )
@@ -47,9 +49,7 @@ class ParitySource(Source):
         p = self.end_probability
         return ((1 - p) / 2, (1 - p) / 2, p)
 
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws the parities of all prefixes; the symbols are their differences mod 2."""
         p = self.end_probability
         # The kernel between parities has rank one: given that a word has at least n symbols,
@@ -59,9 +59,7 @@ class ParitySource(Source):
         states = (jax.random.uniform(key, (count, length)) < odd).astype(jnp.int32)
         return states ^ jnp.pad(states[:, :-1], ((0, 0), (1, 0)))
 
-    def next_symbol(
-        self, tokens: Int[Array, "... tokens"]
-    ) -> Float[Array, "... tokens classes"]:
+    def next_symbol(self, tokens: Prefixes) -> Following:
         """Returns the distribution of the symbol after each prefix."""
         even, odd = jnp.asarray(self.first_symbol), jnp.asarray([0.5, 0.5, 0.0])
         parity = jnp.cumsum(tokens, axis=-1)[..., None] % 2
@@ -81,12 +79,8 @@ class ParitySource(Source):
         p = self.end_probability
         even = 1.0 if length == 1 else (1 - p) / (2 - p)
         after_even, after_odd = np.array(self.first_symbol), np.array([0.5, 0.5, 0.0])
-        return np.array(
-            [
-                (share * after_even + (1 - share) * after_odd) / 2
-                for share in (even, 1 - even)
-            ]
-        )
+        share = np.array([[even], [1 - even]])
+        return (share * after_even + (1 - share) * after_odd) / 2
 
     def optimal_entropy(self, length: int) -> float:
         """Returns the entropy of the next symbol given the prefix, equal for all n >= 1."""

@@ -12,8 +12,7 @@ from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jaxtyping import Bool, Int, PRNGKeyArray
+from jaxtyping import Bool, PRNGKeyArray
 
 from jax_models.arguments import (
     check_alphabet,
@@ -24,12 +23,8 @@ from jax_models.arguments import (
     show,
 )
 from jax_models.errors import InputError
-from jax_models.languages.automaton import (
-    Automaton,
-    AutomatonSource,
-    draw_strings,
-)
-from jax_models.languages.base import END, Language, check_probability
+from jax_models.languages.automaton import Automaton, AutomatonSource, draw_strings
+from jax_models.languages.base import END, Language, Strings, check_probability
 from jax_models.run.device_memory import require_memory
 
 KEYS = ("alphabet", "start", "accepting", "transitions")
@@ -120,9 +115,7 @@ class RegularLanguage(Language):
         )
         return cls(text, alphabet, automaton)
 
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws uniform words; refuses a length without any."""
         # Each symbol weighs the number of words that go on with it.
         table = jnp.asarray(np.asarray(self.automaton.transitions, np.int32))

@@ -5,11 +5,10 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jaxtyping import Bool, Int, PRNGKeyArray
+from jaxtyping import Bool, PRNGKeyArray
 
 from jax_models.arguments import expect_integer
-from jax_models.languages.base import Language
+from jax_models.languages.base import Language, Strings
 from jax_models.run.device_memory import require_memory
 
 
@@ -34,9 +33,7 @@ class UniformStrings(Language):
         require_memory(f"{self.num_symbols} symbols", 100 * self.num_symbols)
         vars(self).update(symbols=tuple(map(str, range(self.num_symbols))))
 
-    def draw(
-        self, key: PRNGKeyArray, length: int, count: int
-    ) -> Int[Array, "inputs tokens"]:
+    def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws uniform, independent symbols."""
         return jax.random.randint(key, (count, length), 0, self.num_symbols, jnp.int32)
 
