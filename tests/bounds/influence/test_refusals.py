@@ -49,14 +49,14 @@ ONE, SEVERAL = LogProbability(1), LogProbabilitySum((1,))
 POOLED = build({"position": None, "vocab_size": 5})
 POOLED = dataclasses.replace(POOLED, pooling=Pooling())
 UNMASKED = {"num_layers": 1, "mask": "none", "position": None}
-HEADLESS = {"num_classes": None}
+HEADLESS, NO_LAYER = {"num_classes": None}, {"num_layers": 0}
 HARD: dict[str, Any] = {"num_layers": 1, "weighting": "average_hard"}
 METHODS = "expected a name, or a value of one of "
 OF_INFLUENCES = "Exhaustive, Incremental, Lumped, Partial, Proposed, Screened$"
-ROWS = np.array(
-    [[4, 1, 4], [3, 0, -1], [-1, 2, -1], [-1, -1, -1], [2, 0, 1], [0, 1, 3]]
-)
-HALF = bounds.Incremental
+ROWS = np.arange(3 * N).reshape(N, 3) % V
+FIRST = {"positions": [0, 1]}
+HALF, FLOAT32 = bounds.Incremental, bounds.Proposed("float32")
+CHECKPOINT = bounds.Run(checkpoint="kept.npz")
 
 INFLUENCES: list[tuple[dict[str, Any], str]] = [
     ({"query": N}, r"query = 6 .* n = 6; expected -6 to 5"),
@@ -71,27 +71,19 @@ INFLUENCES: list[tuple[dict[str, Any], str]] = [
     ({"keep": "all"}, "keep = 'all'.*pairs.*position_max"),
     ({"ties": "maybe"}, "ties = 'maybe'.*error.*warn.*ignore"),
     ({"dtype": "float32"}, "dtype = float32 .* float64"),
+    ({"tokens": [INPUT, INPUT], "run": CHECKPOINT}, "keeps the state of one input"),
     # Symbols by position.
     ({"symbols": ROWS[:3]}, r"shape \(3, 3\); expected integers \[P, K\].* P = 6 pos"),
-    ({"symbols": ROWS, "positions": [0, 1]}, r"shape \(6, 3\).* P = 2 positions"),
+    ({**FIRST, "symbols": ROWS}, r"shape \(6, 3\).* P = 2 positions"),
     ({"symbols": ROWS.astype(float)}, "symbols is float64"),
     ({"symbols": ROWS > 0}, "symbols is bool"),
-    (
-        {"symbols": [[0], [1, 2]], "positions": [0, 1]},
-        r"symbols = \[\[0\], \[1, 2\]\]; .* fill .* with -1",
-    ),
+    ({**FIRST, "symbols": [[0], [1, 2]]}, r"\[\[0\], \[1, 2\]\]; .* fill .* with -1"),
     ({"symbols": [[], []], "positions": [0, 1, 2]}, r"row for each of the P = 3 posit"),
-    ({"symbols": [0, [1]], "positions": [0, 1]}, r"fill up shorter ones with -1"),
-    (
-        {"symbols": [[0, 5], [1, 2]], "positions": [0, 1]},
-        r"symbols\[0\]\[1\] = 5; expected .* from 0 to 4, or",
-    ),
-    ({"symbols": [[0, 1], [-2, 2]], "positions": [0, 1]}, r"symbols\[1\]\[0\] = -2"),
+    ({**FIRST, "symbols": [0, [1]]}, r"fill up shorter ones with -1"),
+    ({**FIRST, "symbols": [[0, 5], [1, 2]]}, r"\[0\]\[1\] = 5; .* from 0 to 4, or"),
+    ({**FIRST, "symbols": [[0, 1], [-2, 2]]}, r"symbols\[1\]\[0\] = -2"),
     ({"symbols": [[0], [1]], "positions": [0, 6]}, r"positions\[1\] = 6"),
-    (
-        {"symbols": [[[0]]], "positions": [0]},
-        r"symbols\[0\] = \[\[0\]\]; expected an integer",
-    ),
+    ({"symbols": [[[0]]], "positions": [0]}, r"\[0\] = \[\[0\]\]; expected an integer"),
     # Methods.
     ({"method": "lumpedd"}, "method = 'lumpedd'; .*auto.*incremental.*exhaustive"),
     *(
@@ -100,18 +92,9 @@ INFLUENCES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"method": HALF("int8")}, "precision.*'int8'.*bfloat16"),
     ({"model": HARD, "method": HALF("float16")}, "attention, whose winners"),
-    (
-        {"model": {"num_layers": 0}, "method": HALF("float16")},
-        "and they are not: it has no layers",
-    ),
-    (
-        {"model": host(), "method": HALF("bfloat16")},
-        "inside a Transformer, and a function has none",
-    ),
-    (
-        {"method": HALF("bfloat16"), "rounding": "all"},
-        "rounding = 'all', but products of bfloat16 are estimates",
-    ),
+    ({"model": NO_LAYER, "method": HALF("float16")}, "are not: it has no layers"),
+    ({"model": host(), "method": HALF("bfloat16")}, "Transformer, and a function has"),
+    ({"method": HALF("bfloat16"), "rounding": "all"}, "'all', but .* are estimates"),
     *(
         ({**question, "method": bounds.Proposed(low, method)}, message.format(low))
         for low in ("float32", "bfloat16")
@@ -123,17 +106,8 @@ INFLUENCES: list[tuple[dict[str, Any], str]] = [
             ({"model": host()}, "auto", "no {} form"),
         )
     ),
-    (
-        {
-            "target": TargetFunction(lambda x: x[:1]),
-            "method": bounds.Proposed("float32"),
-        },
-        "a function that is not ours",
-    ),
-    (
-        {"model": {"num_layers": 0}, "method": bounds.Proposed("bfloat16")},
-        "it needs a layer",
-    ),
+    ({"target": TargetFunction(np.asarray), "method": FLOAT32}, "that is not ours"),
+    ({"model": NO_LAYER, "method": bounds.Proposed("bfloat16")}, "it needs a layer"),
     # Targets.
     ({"target": LogProbability(5)}, "names the symbol 5; the model has 3 logits"),
     ({"target": LogOdds((0, 5))}, "names the symbol 5"),
@@ -150,11 +124,8 @@ INFLUENCES: list[tuple[dict[str, Any], str]] = [
     ({"model": HARD, "target": "pooled"}, "this has none"),
     ({"target": "cosine_distance"}, "cosine_distance.*needs a model with a pooling"),
     *(
-        (
-            {"model": POOLED, "target": "pooled", "method": method},
-            "the target is of many",
-        )
-        for method in ("lumped", "screened")
+        ({"model": POOLED, "target": "pooled", "method": x}, "the target is of many")
+        for x in ("lumped", "screened")
     ),
     ({"model": {}, "target": ONE, "method": "screened"}, "LogProbability"),
     *(
@@ -164,6 +135,8 @@ INFLUENCES: list[tuple[dict[str, Any], str]] = [
     ({"model": on_host, "target": "logits"}, "in a bounds.Callable"),
 ]
 
+TENSOR = {"model": {"vocab_size": 3}, "tokens": [0, 1, 2], "rows": "all"}
+TENSOR |= {"reduce": Frobenius(symmetrize="tensor"), "target": "logits"}
 SCANS: list[tuple[dict[str, Any], str]] = [
     ({"rows": 6}, r"^rows = 6; expected an integer from -6 to 5"),
     ({"rows": [1, -5]}, "2 rows, 1 of them different"),
@@ -176,53 +149,27 @@ SCANS: list[tuple[dict[str, Any], str]] = [
     ({"target": "logits", "target_symbols": [3]}, "target_symbols"),
     ({"target": SEVERAL, "rows": [1]}, "leave rows out"),
     ({"target": SEVERAL, "rows": "own"}, "rows of its own"),
-    (
-        {"symbols": [[0, 1], [1, 2]], "positions": [2, 3], "reduce": Frobenius()},
-        "the same at all positions",
-    ),
+    ({**FIRST, "symbols": [[0, 1], [1, 2]], "reduce": Frobenius()}, "the same at all"),
     ({"rows": [1], "reduce": Frobenius(symmetrize="map")}, "1 rows and 6"),
-    (
-        {"symbols": [[0, 0], [1, 2]], "positions": [2, 3]},
-        "lists one twice; give each",
-    ),
+    ({**FIRST, "symbols": [[0, 0], [1, 2]]}, "lists one twice; give each"),
     ({"symbols": [1], "positions": [2]}, "nothing can be substituted: at every posit"),
     ({"positions": []}, "name other symbols or positions"),
     ({"diagonal": "no"}, "diagonal = 'no'; expected True or False"),
     ({"rows": "own", "diagonal": False}, "diagonal = False leaves these out"),
-    (
-        {"rows": "own", "reduce": Frobenius(), "target": "logits"},
-        "Frobenius leaves these",
-    ),
+    ({"rows": "own", "reduce": Frobenius(), "target": "logits"}, "leaves these"),
     ({"method": "lumped"}, "method = 'lumped'"),
     *(
         ({"method": x}, f"{METHODS}Exhaustive, Incremental, Partial$")
         for x in (bounds.Screened(), bounds.Lumped(), bounds.Proposed())
     ),
-    *(
-        (
-            {
-                "model": {"vocab_size": 3},
-                "tokens": [0, 1, 2],
-                "rows": "all",
-                "reduce": Frobenius(symmetrize="tensor"),
-                **question,
-            },
-            message,
-        )
-        for question, message in (
-            (
-                {"target": "logits", "target_symbols": [0, 1], "symbols": [0, 2]},
-                "symbols that come in to be the target",
-            ),
-            ({"target": "logits", "symbols": [0, 2]}, "symbols that come in to be the"),
-            ({"target": "activation"}, "the target is of no symbols"),
-        )
-    ),
-    # Inputs.
     (
-        {"tokens": np.zeros((2, 2, 2), int)},
-        r"shape \(2, 2, 2\); expected one .*, or ma",
+        {**TENSOR, "target_symbols": [0, 1], "symbols": [0, 2]},
+        "come in to be the target",
     ),
+    ({**TENSOR, "symbols": [0, 2]}, "symbols that come in to be the target"),
+    ({**TENSOR, "target": "activation"}, "the target is of no symbols"),
+    # Inputs.
+    ({"tokens": np.zeros((2, 2, 2), int)}, r"\(2, 2, 2\); expected one .*, or ma"),
     ({"tokens": [[0, 1], [0, [1]]]}, r"tokens = \[0, \[1\]\]"),
     ({"tokens": "01"}, r"tokens = '01'; expected integers, one for each symbol"),
     ({"tokens": None}, r"tokens = None; expected integers"),
@@ -292,10 +239,7 @@ VALUES: list[tuple[Any, str]] = [
     (lambda: bounds.Screened(budget=0), "budget, in exact evaluations, = 0"),
     (lambda: bounds.Screened(budget=1.5), "budget.* = 1.5; expected an integer"),
     (lambda: bounds.Proposed("float8"), "precision = 'float8'; .*float32.*bfloat16"),
-    (
-        lambda: bounds.Proposed("float32", bounds.Incremental("float16")),
-        "float16 are estimates, and decide nothing",
-    ),
+    (lambda: bounds.Proposed("float32", HALF("float16")), "float16 .* decide nothing"),
     (lambda: bounds.Run(memory_limit=0), "memory_limit = 0"),
     (lambda: bounds.Run(checkpoint=3), "checkpoint = 3"),
     (lambda: bounds.Run(mesh="gpu"), "mesh"),
@@ -321,10 +265,7 @@ VALUES: list[tuple[Any, str]] = [
     (lambda: bounds.certify_influence(MODEL, INPUT, target=ONE), "LogProbability"),
     (lambda: bounds.closed_form_bounds(MODEL, 6, target=ONE), "LogProbability"),
     (lambda: bounds.supremum(MODEL, 4, target=ONE), "LogProbability"),
-    (
-        lambda: bounds.certify_influence(POOLED, INPUT, target="pooled"),
-        "pooled",
-    ),
+    (lambda: bounds.certify_influence(POOLED, INPUT, target="pooled"), "pooled"),
 ]
 
 

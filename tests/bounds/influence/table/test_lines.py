@@ -48,18 +48,15 @@ def test_what_is_no_letter_has_no_name():
     assert named.place(1) == "C25"
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
+def test_a_name_that_is_not_of_the_input_is_refused():
+    for text, complaint in (
         ("A26", "names no substitution"),
         ("A29G", "numbers 25 to 28"),
         ("G26A", "residue 26 is A, not G"),
         ("A26W", "no symbol is named W"),
-    ],
-)
-def test_a_name_that_is_not_of_the_input_is_refused(text, complaint):
-    with refused(complaint):
-        residues().find(text, range(6))
+    ):
+        with refused(complaint):
+            residues().find(text, range(6))
     with refused("first = 0.5"):
         residues(0.5)
 
@@ -69,10 +66,19 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-def test_lines_are_by_position_and_symbol_with_names(tmp_path):
-    scan = table()
-    scan.to_csv(tmp_path / "scan.csv", residues())
-    lines = read(tmp_path / "scan.csv")
+@pytest.fixture
+def lines_of(tmp_path):
+    """Function that writes a scan and reads its lines."""
+
+    def lines(scan, *named):
+        scan.to_csv(tmp_path / "scan.csv", *named)
+        return read(tmp_path / "scan.csv")
+
+    return lines
+
+
+def test_lines_are_by_position_and_symbol_with_names(lines_of):
+    lines = lines_of(table(), residues())
     places = [(int(x["position"]), int(x["symbol"])) for x in lines]
     assert places == sorted(places)
     named = [(x["mutation"], float(x["value"])) for x in lines]
@@ -80,24 +86,21 @@ def test_lines_are_by_position_and_symbol_with_names(tmp_path):
     assert named == list(expected.items())
 
 
-def test_a_map_names_residues_and_rows(tmp_path):
+def test_a_map_names_residues_and_rows(lines_of):
     axes, at = ("position", "row"), np.array([4, 0, 1])
     scan = made(np.ones((3, 2)), axes, TOKENS, positions=at, rows=np.array([5, 2]))
-    scan.to_csv(tmp_path / "scan.csv", residues())
-    lines = read(tmp_path / "scan.csv")
+    lines = lines_of(scan, residues())
     named = [(x["residue"], x["row_residue"]) for x in lines]
     assert named == [(x, y) for x in ("", "C25", "G28") for y in ("", "A26")]
     assert "mutation" not in lines[0]
 
 
-def test_symbols_of_each_position_and_rows_are_sorted(tmp_path):
+def test_symbols_of_each_position_and_rows_are_sorted(lines_of):
     symbols = np.array([[3, 1], [2, 1], [3, 2]])
     values = np.arange(12.0).reshape(3, 2, 2)
     at = {"positions": np.array([4, 1, 2]), "rows": np.array([5, 3])}
     axes = ("position", "symbol", "row")
-    scan = made(values, axes, TOKENS, symbols=symbols, **at)
-    scan.to_csv(tmp_path / "scan.csv")
-    lines = read(tmp_path / "scan.csv")
+    lines = lines_of(made(values, axes, TOKENS, symbols=symbols, **at))
     found = [tuple(int(x[name]) for name in ("position", "symbol")) for x in lines]
     assert found == sorted(found)
     assert [float(x["value"]) for x in lines[:4]] == [6, 7, 4, 5]
@@ -108,12 +111,8 @@ def test_records_share_a_table_and_its_largest(tmp_path):
     write_lines(tmp_path / "scan.csv", entries)
     lines = read(tmp_path / "scan.csv")
     assert [x["record"] for x in lines] == ["one"] * 6 + ["two"] * 6
-    top = largest_lines(entries, 3)
-    assert [(x["record"], x["mutation"]) for x in top] == [
-        ("one", "A26C"),
-        ("one", "G28C"),
-        ("two", "A2C"),
-    ]
+    top = [(x["record"], x["mutation"]) for x in largest_lines(entries, 3)]
+    assert top == [("one", "A26C"), ("one", "G28C"), ("two", "A2C")]
     assert len(largest_lines(entries, 100)) == 12
 
 
