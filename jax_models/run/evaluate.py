@@ -178,7 +178,9 @@ def _apply_share(
 
     # Maps of single rows are computed by tiles too: every matrix product then has the same
     # shape for all D, and so the same rounding.
-    def prepare(tile: tuple[Array, Array]) -> tuple[Array, KeyStore]:
+    def prepare(
+        tile: tuple[Float[Array, "keys width"], Int[Array, "keys"]],
+    ) -> tuple[Float[Array, "keys width"], KeyStore]:
         """Attention's input rows of a tile, with their keys and values."""
         y, at = tile
         u = attention_input(layer, y)

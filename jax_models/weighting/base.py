@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from jax_models.model.pytree import pytree
 
@@ -326,7 +326,10 @@ def spread_of(
     if not weighting.hard:
         return lambda weights, origin: contract_apart(weights, values, origin)
 
-    def spread(weights: Array, origin: Array) -> Array:
+    def spread(
+        weights: Float[Array, "heads columns keys"],
+        origin: Float[Array, "heads #columns d_v"],
+    ) -> Float[Array, "heads columns d_v"]:
         return contract(weights, values) - weights.sum(axis=-1)[..., None] * origin
 
     return spread
@@ -341,7 +344,7 @@ def tallied(members: Bool[Array, "... keys"], count: Count, dtype: Any) -> ByKey
 def choose(condition: Bool[Array, "*rows"], first: Any, second: Any) -> Any:
     """Entries of the tree `first` where a condition on rows holds, else of `second`."""
 
-    def one(a: Array, b: Array) -> Array:
+    def one(a: Shaped[Array, "..."], b: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         more = range(condition.ndim, a.ndim)
         return jnp.where(jnp.expand_dims(condition, tuple(more)), a, b)
 

@@ -7,7 +7,7 @@ that the winner can be removed without reading the row's keys again.
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,9 @@ from jax_models.weighting.hard import (
     remove_levels,
 )
 
+# Score cells of keys, and their positions.
+Place: TypeAlias = tuple[Float[Array, "..."], Int[Array, "..."]]
+
 
 @pytree
 class Candidate:
@@ -45,7 +48,7 @@ class Candidate:
     value: Float[Array, "heads rows d_v"]
 
     @property
-    def place(self) -> tuple[Array, Array]:
+    def place(self) -> Place:
         """Cell and position, which decide between two keys."""
         return self.cell, self.index
 
@@ -118,7 +121,7 @@ class _UniqueHardmax(HardWeighting):
         runner_up, _ = candidate(jnp.where(onehot, -jnp.inf, cells))
         return UniqueSummary(winner, runner_up, levels)
 
-    def _beats(self, one: tuple[Array, Array], two: tuple[Array, Array]) -> Array:
+    def _beats(self, one: Place, two: Place) -> Bool[Array, "..."]:
         """Whether the key at one place wins: by its cell, in a tie by position and `side`."""
         (cell, index), (other, other_index) = one, two
         earlier = self.side * index < self.side * other_index

@@ -277,7 +277,7 @@ def _flips(
     spread = carried_on(constants.reads, around) + base.radius[row]
     strays = slope_strays(step.operation, base.rows[row], carried[row], spread)
 
-    def flips(reads: Array) -> Array:
+    def flips(reads: Sizes) -> Sizes:
         # Sums over neurons; weights of heads give a last axis.
         weight = constants.leaves * reads.T
         one = weight.ndim == 1
