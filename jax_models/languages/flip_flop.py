@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, PRNGKeyArray
+from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.errors import InputError
 from jax_models.languages.base import Language, Strings

@@ -10,7 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from jax_models.languages.base import (
     BitStrings,

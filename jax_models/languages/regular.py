@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, PRNGKeyArray
+from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.arguments import (
     check_alphabet,

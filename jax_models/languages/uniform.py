@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, PRNGKeyArray
+from jaxtyping import Bool, Int, PRNGKeyArray
 
 from jax_models.arguments import expect_integer
 from jax_models.languages.base import Language, Strings
