@@ -34,28 +34,14 @@ from tests.jax_models.languages.test_sources import (
     parity_follows,
 )
 
-FAST = {("dyck2", "last")}
 every_source = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 both_readings = pytest.mark.parametrize("reading", ["last", "query"])
-# What compiles takes seconds: one of the four is fast, the others are slow tests.
-each_once = pytest.mark.parametrize(
-    ("source", "reading"),
-    [
-        pytest.param(
-            SOURCES[name],
-            reading,
-            id=f"{name}-{reading}",
-            marks=[pytest.mark.slow] * ((name, reading) not in FAST),
-        )
-        for name in SOURCES
-        for reading in ("last", "query")
-    ],
-)
 # A mean of at most 2^18 losses is off by far less.
 ROUNDED = 1e-12
 
 
-@each_once
+@every_source
+@both_readings
 def test_the_models_cross_entropy_is_that_of_the_definition(source, reading):
     n, model = 3, random_model(source)
     follows = (parity_follows if source.name == "parity" else dyck_follows)(P)
@@ -93,13 +79,19 @@ def check_floors(model, source, lengths, reading):
     return slack
 
 
-@each_once
+@every_source
+@both_readings
 def test_no_floor_lies_above_random_models(source, reading):
-    lengths = [3] if (source.name, reading) in FAST else range(1, 10)
-    assert check_floors(random_model(source), source, lengths, reading) > 0
-    if len(lengths) > 1:
-        deep = random_model(source, 1, mask="none", num_layers=2)
-        check_floors(deep, source, lengths, reading)
+    assert check_floors(random_model(source), source, [3], reading) > 0
+
+
+@pytest.mark.slow
+@every_source
+@both_readings
+def test_no_floor_lies_above_deeper_models_at_any_length(source, reading):
+    assert check_floors(random_model(source), source, range(1, 10), reading) > 0
+    deep = random_model(source, 1, mask="none", num_layers=2)
+    check_floors(deep, source, range(1, 10), reading)
 
 
 @every_source

@@ -17,13 +17,6 @@ def preset(name, **parameters):
     return jm.build_preset(name, dtype="float64", **parameters)
 
 
-# Layers and heads of more models of parity.
-MORE = [
-    pytest.param(*shape, marks=pytest.mark.slow)
-    for shape in ((1, 1), (1, 3), (1, 8), (2, 2), (3, 1))
-]
-
-
 def only_ones(tokens):
     return bool((tokens == 1).all())
 
@@ -38,7 +31,7 @@ def halves(tokens):
     ("name", "length", "member"),
     [
         ("ones", 20, only_ones),
-        pytest.param("anbn", 100, halves, marks=pytest.mark.slow),
+        ("anbn", 100, halves),
         ("anbn_one_layer", 20, halves),
     ],
 )
@@ -101,7 +94,9 @@ def test_ones_is_decided_by_the_query_alone_where_it_is_the_one_attended_to():
     assert len(find_restriction(rightmost, 20).free) == 19
 
 
-@pytest.mark.parametrize(("layers", "heads"), [(2, 1), *MORE])
+@pytest.mark.parametrize(
+    ("layers", "heads"), [(2, 1), (1, 1), (1, 3), (1, 8), (2, 2), (3, 1)]
+)
 def test_a_model_of_parity_leaves_no_bit_free(layers, heads):
     """docs/theory/hard-attention.md, section 3, Theorem 5."""
     model = preset("hard_parity", num_layers=layers, num_heads=heads)

@@ -54,7 +54,7 @@ def check_pair(model, found, member):
 
 @pytest.mark.parametrize(
     ("language", "length"),
-    [("parity", 12), ("dyck2", 12), pytest.param("dyck1", 24, marks=pytest.mark.slow)],
+    [("parity", 12), ("dyck2", 12), ("dyck1", 24)],
 )
 def test_a_pair_is_found_and_accepted(language, length):
     model = drawn(0, vocab_size=4)

@@ -1,7 +1,8 @@
 """Enclosures of search and checker hold the real number and the machine's.
 
 The two share no code, and these laws are of both: a radius holds whatever order sums are
-formed in, and 0 means that nothing is rounded.
+formed in, and 0 means that nothing is rounded. Radii of the checker are of two evaluations,
+its own and the machine's.
 """
 
 import dataclasses
@@ -233,6 +234,47 @@ def test_activations_are_enclosed(radius, function, machine, real):
         for value in (exact, np.asarray(machine(jnp.asarray(inner)))):
             assert (np.abs(middle(found) - value) <= found.radius).all()
     assert (found.radius <= 2 * radius + 1e-12).all()
+
+
+@pytest.mark.parametrize("terms", [8, 300])
+def test_a_radius_is_of_two_evaluations_each_as_far_off_as_it_may_be(terms):
+    """The machine's and ours, either by a unit for each sum and product."""
+    generator = np.random.default_rng(0)
+    x, w = generator.normal(size=(2, 3, terms))
+    off = 2 * terms * enclosure.UNIT
+    found = CHECKER.linear(CHECKER.enclosed.exactly(x), w, None)
+    assert (found.radius >= off * (np.abs(x) @ np.abs(w).T)).all()
+    mean = CHECKER.mean(CHECKER.enclosed.exactly(x.T))
+    assert (mean.radius >= off * np.abs(x).mean(axis=1)).all()
+
+
+@pytest.mark.parametrize("width", [2, 1024])
+def test_a_layer_norm_has_a_variance_and_a_root_of_two_evaluations(width):
+    """Of rows and means that are exact; the root takes half of the variance's share."""
+    half = np.random.default_rng(0).integers(1, 2**40, (3, width // 2)) + 0.0
+    rows = np.concatenate([half, -half], axis=1)
+    norm = jm.LayerNorm(jnp.ones(width), jnp.zeros(width), 1e-5)
+    found = CHECKER.norm(norm, CHECKER.enclosed.exactly(rows))
+    steps = width + 2 * enclosure.FUNCTION_STEPS
+    assert (found.radius >= steps * enclosure.UNIT * np.abs(found.centre)).all()
+
+
+@pytest.mark.parametrize("function", [CHECKER.relu, CHECKER.gelu, enclosure.tanh])
+def test_activations_of_zero_are_exactly_zero(function):
+    """However a machine computes them; what is rounded at 0 is no longer."""
+    found = function(enclosure.Enclosure(np.zeros(2), np.array([0.0, 1e-9])))
+    assert not found.centre.any()
+    assert (found.radius > 0).tolist() == [False, True]
+    dead = CHECKER.relu(
+        enclosure.Enclosure(np.array([-1.0, -1.0]), np.array([0.5, 1.0]))
+    )
+    assert not dead.centre.any()
+    assert dead.exact
+
+
+def test_a_tanh_is_of_two_evaluations_within_the_machines_steps():
+    found = enclosure.tanh(enclosure.Enclosure.exactly(np.array([3.0, -30.0])))
+    assert (found.radius >= 1.9 * enclosure.FUNCTION_STEPS * enclosure.UNIT).all()
 
 
 LENGTH = 7

@@ -133,7 +133,14 @@ def draw_networks(seed, count, layers, *, ties):
     return Networks(selective(2, WIDTH), selective(LENGTH, WIDTH), tuple(built))
 
 
-def draw_layer(draw, keys, units, activation="relu", **fields):
+def draw_model(draw, layers, keys, units, activation="relu", **fields):
+    """A model of `draw_layer`s for two symbols at up to six positions."""
+    given = draw, keys, units, activation
+    drawn = tuple(draw_layer(*given, **fields) for _ in range(layers))
+    return jm.Transformer(draw(2, 4), drawn, jm.PositionTable(draw(6, 4)))
+
+
+def draw_layer(draw, keys, units, activation, **fields):
     """A layer of two average-hard heads and width 4, every tensor by `draw(*shape)`."""
     attention = Attention(
         query=draw(2, keys, 4),
@@ -174,6 +181,15 @@ def of_heads(embedding, *attentions):
     silent = FeedForward(one, jnp.zeros(1), 0 * one.T, zero)
     layers = tuple(Layer(attention, silent) for attention in attentions)
     return jm.Transformer(embedding, layers, jm.PositionTable(jnp.zeros((4, width))))
+
+
+def edit_heads(measure, change):
+    """The measure of a hard model with every head changed by a function."""
+    layers = (
+        dataclasses.replace(layer, heads=tuple(map(change, layer.heads)))
+        for layer in measure.layers
+    )
+    return dataclasses.replace(measure, layers=tuple(layers))
 
 
 def wide_cell():

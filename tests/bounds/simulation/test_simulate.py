@@ -17,8 +17,9 @@ from bounds.simulation.result import final_activations, tempered_twin
 from tests.architecture import small_model, with_attention
 from tests.bounds.simulation.networks import (
     INPUTS,
-    draw_layer,
+    draw_model,
     draw_networks,
+    edit_heads,
     wide_cell,
 )
 
@@ -27,16 +28,9 @@ LEFT, RIGHT = jm.LeftmostHardmax(), jm.RightmostHardmax()
 
 def random_model(seed, *, mask="future", score="scaled_dot_product", activation="relu"):
     """Two layers of two average-hard heads with biases and output matrices, n <= 6."""
-    rng = np.random.default_rng(seed)
-
-    def gaussian(*shape):
-        return jnp.asarray(rng.normal(0, 0.5, shape))
-
-    def layer():
-        return draw_layer(gaussian, 3, 5, activation, mask=mask, score=score)
-
-    table = jm.PositionTable(gaussian(6, 4))
-    return jm.Transformer(gaussian(2, 4), (layer(), layer()), table)
+    normal = np.random.default_rng(seed).normal
+    gaussian = lambda *shape: jnp.asarray(normal(0, 0.5, shape))
+    return draw_model(gaussian, 2, 3, 5, activation, mask=mask, score=score)
 
 
 def outputs(model):
@@ -58,10 +52,10 @@ def hidden_ties(weighting, mask, layers=2):
     ("weighting", "mask", "layers"),
     [
         (RIGHT, "future", 1),
-        pytest.param(LEFT, "none", 2, marks=pytest.mark.slow),
-        pytest.param(RIGHT, "future", 2, marks=pytest.mark.slow),
-        pytest.param(LEFT, "past", 2, marks=pytest.mark.slow),
-        pytest.param(RIGHT, "strict_past", 2, marks=pytest.mark.slow),
+        (LEFT, "none", 2),
+        (RIGHT, "future", 2),
+        (LEFT, "past", 2),
+        (RIGHT, "strict_past", 2),
     ],
     ids=lambda x: getattr(x, "name", x),
 )
@@ -103,19 +97,14 @@ def test_a_unique_hard_model_with_ties_is_simulated_through_its_tieless_form():
 
 
 CASES = [
-    pytest.param({}, id="scaled, future", marks=pytest.mark.slow),
-    pytest.param(
-        {"mask": "strict_past", "score": "dot_product"},
-        id="strict past",
-        marks=pytest.mark.slow,
-    ),
-    pytest.param(
-        {"mask": "none", "activation": "gelu"}, id="gelu", marks=pytest.mark.slow
-    ),
+    {},
+    {"mask": "strict_past", "score": "dot_product"},
+    {"mask": "none", "activation": "gelu"},
 ]
 
 
-@pytest.mark.parametrize("options", CASES)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", CASES, ids=str)
 def test_measured_errors_stay_below_the_certified_ones(options):
     model = random_model(0, **options)
     found = simulate(model, 5, sweep=True)
@@ -203,13 +192,9 @@ def test_more_inputs_than_the_memory_holds_are_refused(monkeypatch):
 
 def test_ties_that_are_too_far_apart_for_the_term_are_refused():
     model, measure = hidden_ties(LEFT, "none")
-    heads = tuple(dataclasses.replace(head, spread=1.0) for head in measure.heads)
-    layers = tuple(
-        dataclasses.replace(layer, heads=(head,))
-        for layer, head in zip(measure.layers, heads, strict=True)
-    )
+    wide = edit_heads(measure, lambda head: dataclasses.replace(head, spread=1.0))
     with pytest.raises(jm.InputError, match="tie-breaking term has steps"):
-        break_ties(model, dataclasses.replace(measure, layers=layers))
+        break_ties(model, wide)
 
 
 def test_ties_of_a_wide_cell_have_a_certificate_and_no_theorem():

@@ -35,6 +35,7 @@ from tests.bounds.simulation.networks import (
     WIDTH,
     average_hard,
     draw_networks,
+    edit_heads,
 )
 
 EPSILON = 0.01
@@ -115,16 +116,7 @@ def test_a_gap_that_is_too_wide_would_be_caught():
     wrong = []
     for index in range(networks.count):
         measure = measure_hard_model(networks.model(index), INPUTS)
-        layers = tuple(
-            dataclasses.replace(
-                layer,
-                heads=tuple(
-                    dataclasses.replace(head, gap=8 * head.gap) for head in layer.heads
-                ),
-            )
-            for layer in measure.layers
-        )
-        planted = dataclasses.replace(measure, layers=layers)
+        planted = edit_heads(measure, lambda x: dataclasses.replace(x, gap=8 * x.gap))
         wrong.append(certified_temperature(planted, EPSILON)[0])
     assert networks.errors(wrong).max() > EPSILON
 

@@ -1,6 +1,7 @@
 """What the closed forms of a model are made of: layers, masks, the last map, claims."""
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -20,7 +21,7 @@ from bounds.lemma5.closed_form import (
 )
 from bounds.lemma5.constants import evaluate_closed_forms
 from bounds.numbers.bound import Bound, Claim
-from tests.bounds.lemma5.constants.drawn import draw
+from tests.bounds.lemma5.constants.drawn import FACTORS, draw
 
 N = 20
 
@@ -101,6 +102,17 @@ def test_a_row_that_sees_nothing_is_never_changed_by_another():
     assert forms.corrected.others.value == 0
     assert forms.corrected.own.value > 0
     assert forms.constants.attention_weight(2, 0) == 0
+
+
+@pytest.mark.parametrize("masks", FACTORS["masks"], ids="+".join)
+@pytest.mark.parametrize("silent", [".output", "embedding"])
+def test_what_changes_no_other_row_is_zero_in_every_form_with_gains(silent, masks):
+    for layer_norm, query in itertools.product(("none", "post"), (0, -1)):
+        case = {"masks": masks, "layer_norm": layer_norm, "num_heads": 2}
+        model = draw(0, num_layers=2, **case).scaled(0, silent).model
+        forms = closed_form_bounds(model, 3, query=query)
+        for form in (forms.corrected, forms.linear, forms.causal):
+            assert form is None or form.others.log_value == -math.inf
 
 
 def test_the_last_map_multiplies_what_holds_of_the_activations():

@@ -43,7 +43,7 @@ def rows_of(enumeration, tables, certificate):
 
 
 @pytest.mark.parametrize("combine", ["residual", "parallel", "concat"])
-@pytest.mark.parametrize("seed", [6, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [6, 10])
 def test_tables_hold_the_rows_of_every_completion(seed, combine):
     model = integer_model(seed, weighting="average_hard", combine=combine)
     enumeration, certificate = certified(model, seed)

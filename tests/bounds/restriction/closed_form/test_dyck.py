@@ -27,6 +27,7 @@ from bounds.restriction.closed_form.routes import (
     _dyck_parameters,
     computable_length,
 )
+from tests.bounds.restriction.drawn_models import completions
 
 # The specification's thresholds, by windows of a third of the length.
 PUBLISHED = {
@@ -37,7 +38,7 @@ PUBLISHED = {
     (3, 1): 1654784,
     (3, 2): 3194880,
 }
-FREE = 0
+FREE = -1
 
 
 def threshold(parameters):
@@ -47,23 +48,12 @@ def threshold(parameters):
     return length
 
 
-def completions(window):
-    free = [i for i, bracket in enumerate(window) if bracket == FREE]
-    for values in itertools.product((1, -1), repeat=len(free)):
-        word = list(window)
-        for i, value in zip(free, values, strict=True):
-            word[i] = value
-        yield tuple(word)
-
-
-def is_dyck(word):
-    heights = np.cumsum(word)
-    return heights[-1] == 0 and heights.min() >= 0
-
-
 def both_classes(window, prefix):
-    words = ((1,) * prefix + w + (-1,) * prefix for w in completions(window))
-    return len({bool(is_dyck(word)) for word in words}) == 2
+    """Whether a window, -1 where free and inside open brackets, may be in DYCK or not."""
+    words = completions([0] * prefix + window + [1] * prefix)
+    heights = np.cumsum(1 - 2 * words, axis=1)
+    members = (heights[:, -1] == 0) & (heights >= 0).all(axis=1)
+    return members.any() and not members.all()
 
 
 def coin_sum(num_coins):
@@ -176,14 +166,14 @@ def test_one_layer_leaves_both_classes_whatever_is_fixed(heads):
     """P = H, M = 2H: after any H brackets of the window, fixed in any way."""
     assert one_layer_dyck_threshold(heads) == 4 * heads
     for places in itertools.combinations(range(2 * heads), heads):
-        for values in itertools.product((1, -1), repeat=heads):
+        for values in itertools.product((0, 1), repeat=heads):
             window = [FREE] * (2 * heads)
             for place, value in zip(places, values, strict=True):
                 window[place] = value
-            assert both_classes(tuple(window), heads)
+            assert both_classes(window, heads)
     # One more bracket fixed is too much: all of them open.
-    window = [1] * (heads + 1) + [FREE] * (heads - 1)
-    assert not both_classes(tuple(window), heads)
+    window = [0] * (heads + 1) + [FREE] * (heads - 1)
+    assert not both_classes(window, heads)
 
 
 @pytest.mark.parametrize(

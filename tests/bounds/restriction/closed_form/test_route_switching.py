@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 from fractions import Fraction
 
 import numpy as np
@@ -27,36 +28,24 @@ STAR = 2  # a free bit in a restriction
 
 def by_definition(width, num_lists, most, p, rounded=lambda x: x):
     """The recursion in plain rationals, each B_h(s) rounded as told."""
-    r = 2 * p / (1 + p)
+    r, one = 2 * p / (1 + p), Fraction(1)
+    shares = [math.comb(width, j) * r**j for j in range(width + 1)]
     table = {(0, s): Fraction(s <= 0) for s in range(-width, most + 1)}
     for h in range(1, num_lists + 1):
-        table.update({(h, s): Fraction(1) for s in range(-width, 1)})
+        table |= {(h, s): one for s in range(-width, 1)}
         for s in range(1, most + 1):
-            val = [table[h - 1, s]] + [
-                Fraction(1)
-                if j >= s
-                else min(
-                    Fraction(1),
-                    (2**j - 1) * table[h, s - j] + table[h - 1, s - j],
-                )
-                for j in range(1, width + 1)
-            ]
-            plain = val[0] + sum(
-                math.comb(width, j) * r**j * val[j] for j in range(1, width + 1)
-            )
-            moebius = sum(
-                math.comb(width, i)
-                * r**i
-                * max(
-                    Fraction(0),
-                    sum(
-                        (-1) ** (i - j) * math.comb(i, j) * val[j] for j in range(i + 1)
-                    ),
-                )
+            val = [table[h - 1, s]]
+            for j in range(1, width + 1):
+                deeper = (2**j - 1) * table[h, s - j] + table[h - 1, s - j]
+                val.append(one if j >= s else min(one, deeper))
+            inverse = [
+                sum((-1) ** (i - j) * math.comb(i, j) * val[j] for j in range(i + 1))
                 for i in range(width + 1)
-            )
+            ]
+            plain = sum(map(operator.mul, shares, val))
+            moebius = sum(x * max(y, 0) for x, y in zip(shares, inverse, strict=True))
             bound = rounded(min(plain, moebius))
-            table[h, s] = min(Fraction(1), bound, table[h, s - 1])
+            table[h, s] = min(one, bound, table[h, s - 1])
     return [table[num_lists, s] for s in range(most + 1)]
 
 

@@ -13,10 +13,6 @@ SETTINGS = 200
 ROWS = 100
 
 
-def generator(seed):
-    return np.random.default_rng(seed)
-
-
 def distance(deficits, temperature):
     """2r/(1 + r) of deficits [rows, n] with a zero at the winner."""
     with np.errstate(under="ignore"):

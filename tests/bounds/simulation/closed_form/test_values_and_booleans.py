@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from bounds.simulation import closed_form as closed
-from tests.bounds.simulation.closed_form.rows import Ratios, generator, log_uniform
+from tests.bounds.simulation.closed_form.rows import Ratios, log_uniform
 
 QUARTERS = [Fraction(k, 64) for k in range(-40, 120)]
 
 
 def test_values_move_by_at_most_half_the_distance_of_the_weights():
     """20,000 pairs of weights and values; two extreme values attain it."""
-    rng, ratios = generator(2), Ratios()
+    rng, ratios = np.random.default_rng(2), Ratios()
     for _ in range(200):
         n = int(rng.integers(2, 20))
         alpha, beta = rng.dirichlet(np.full(n, 0.3), 2)
@@ -44,9 +44,7 @@ def rounded(x, low, high):
 def test_rounding_is_as_wrong_as_its_bound_and_not_more(low, high):
     """All multiples of 1/64 as inputs, in exact rationals."""
     t0, t1 = Fraction(low), Fraction(high)
-    for error in QUARTERS:
-        if error < 0:
-            continue
+    for error in (e for e in QUARTERS if e >= 0):
         bound = Fraction(closed.rounding_error(float(error), low, high).value)
         inputs = [(b + sign * error, b) for b in (0, 1) for sign in (-1, 1)]
         truth = max(abs(rounded(x, t0, t1) - b) for x, b in inputs)
@@ -119,14 +117,6 @@ def wrong_share(scores, even_is_right):
     return (odd if even_is_right else even) / (odd + even)
 
 
-def amplifier_cases(lengths, numbers):
-    rng = generator(4)
-    for n in lengths:
-        for _ in range(numbers):
-            y = log_uniform(rng, 0.05, 5) * rng.choice([-1, 1])
-            yield n, y, y * (-1.0) ** np.arange(1, n + 1)
-
-
 @pytest.mark.parametrize(
     ("lengths", "numbers"),
     [
@@ -137,8 +127,10 @@ def amplifier_cases(lengths, numbers):
     ids=["some", "all"],
 )
 def test_the_amplifier_is_as_wrong_as_its_lemma_says(lengths, numbers):
-    ratios = Ratios()
-    for n, y, scores in amplifier_cases(lengths, numbers):
+    rng, ratios = np.random.default_rng(4), Ratios()
+    for n in np.repeat(lengths, numbers).tolist():
+        y = log_uniform(rng, 0.05, 5) * rng.choice([-1, 1])
+        scores = y * (-1.0) ** np.arange(1, n + 1)
         ratios.add(wrong_share(scores, y > 0), closed.amplifier_weight(y, n).value)
     assert not ratios.violations
     assert ratios.largest > 0.999

@@ -17,7 +17,6 @@ from tests.bounds.simulation.closed_form.rows import (
     Ratios,
     distance,
     extra,
-    generator,
     log_uniform,
     softmax,
 )
@@ -154,7 +153,7 @@ LEMMAS = {
 @pytest.mark.parametrize("lemma", LEMMAS)
 def test_no_row_is_farther_than_the_lemma_says(lemma):
     draw, tight = LEMMAS[lemma]
-    rng, ratios = generator(7), Ratios()
+    rng, ratios = np.random.default_rng(7), Ratios()
     halved = 0
     for _ in range(SETTINGS):
         truth, bound = draw(rng)
@@ -170,7 +169,7 @@ def test_no_row_is_farther_than_the_lemma_says(lemma):
 
 def test_a_constant_gap_keeps_the_error_up_to_its_temperature_and_no_farther():
     """Both directions of Lemma 5' at its own temperature."""
-    rng = generator(3)
+    rng = np.random.default_rng(3)
     for n, gap, eps in [
         (1000, 0.3, 0.01),
         *(
@@ -199,7 +198,7 @@ def head_error(g, beta, b):
 
 def test_a_head_with_a_smaller_range_breaks_some_tie_wrongly():
     """Lemma 8-lower, 20,000 random score terms; one of twice the range would do."""
-    rng, cases, good = generator(5), 0, 0
+    rng, cases, good = np.random.default_rng(5), 0, 0
     for _ in range(SETTINGS):
         i = int(rng.integers(2, 20))
         least = closed.tie_break_range(i).value
@@ -219,7 +218,7 @@ def test_a_head_with_a_smaller_range_breaks_some_tie_wrongly():
 
 @pytest.mark.parametrize("approximation", ["direct", "cubic"])
 def test_a_lookup_misses_by_no_more_than_its_lemma_says(approximation):
-    rng, error, weight = generator(1), Ratios(), Ratios()
+    rng, error, weight = np.random.default_rng(1), Ratios(), Ratios()
     for _ in range(SETTINGS):
         g = rng.uniform(0.5, 6)
         i = rng.integers(1, 60, ROWS)
