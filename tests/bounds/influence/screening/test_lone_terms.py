@@ -31,7 +31,6 @@ from tests.bounds.lemma5.certificate.one_layer import (
     D,
     N,
     bare,
-    draw_layer,
     output,
     post,
 )
@@ -46,15 +45,9 @@ def drawn(seed, *shape):
 
 def test_the_last_norm_reads_what_the_block_has_added():
     """Active neurons make the row a hundred times as large, and its unknown change."""
-    first = np.zeros((draw_layer({}).feed_forward.w1.shape[0], D))
-    first[:D] = np.eye(D)
     case: Any = {"layer_norm": "post", "layer_norm_epsilon": 1e-9}
-    layer = bare(
-        case,
-        w1=jnp.asarray(first),
-        b1=jnp.full(len(first), 5.0),
-        w2=jnp.asarray(100 * first.T),
-    )
+    one = {(k, k): 1.0 for k in range(D)}
+    layer = bare(case, w1=one, b1={...: 5.0}, w2={at: 100.0 for at in one})
     heads = jnp.zeros((1, layer.attention.num_heads * layer.attention.value.shape[1]))
     size, step = 1e-3, 1e-3 * ACROSS / np.linalg.norm(ACROSS)
     base, _ = base_rows(layer, jnp.asarray(ROW)[None], heads)

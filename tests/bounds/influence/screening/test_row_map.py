@@ -21,15 +21,7 @@ from tests.bounds.lemma5.certificate.one_layer import D, bare, draw_layer, outpu
 def test_what_neurons_add_is_read_too(layer_norm):
     """They are at their kinks, steep, and pass on a hundred times what moves them."""
     drawn = np.random.default_rng(0).normal
-    width = draw_layer({}).feed_forward.w1.shape[0]
-    steep = np.zeros((width, D))
-    steep[:, 0] = 100.0
-    layer = bare(
-        {},
-        w1=jnp.asarray(steep),
-        b1=jnp.zeros(width),
-        w2=jnp.asarray(drawn(size=(D, width))),
-    )
+    layer = bare({}, w1={(..., 0): 100.0}, w2={...: drawn(size=(D, 8))})
     above = draw_layer({"score": "dot_product", "layer_norm": layer_norm})
     heads, e = above.attention.num_heads, above.attention.key.shape[1]
     reader = LastReads(above, jnp.asarray(drawn(size=(heads, e))))

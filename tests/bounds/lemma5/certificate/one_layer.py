@@ -1,16 +1,16 @@
 """One layer by both kernels, its rows changed by centres and unknown errors in radii."""
 
 import dataclasses
-import inspect
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.lemma5.certificate import base_pass, one_row
+from bounds.lemma5.certificate.base_pass import move_all_rows
 from bounds.lemma5.certificate.base_radius import rule_of
 from bounds.lemma5.certificate.mean_deviation import Roundoff
+from bounds.lemma5.certificate.one_row import move_one_row
 from bounds.lemma5.certificate.pointwise import MovedRows
 from bounds.lemma5.certificate.row_base import (
     RowTile,
@@ -20,24 +20,14 @@ from bounds.lemma5.certificate.row_base import (
 )
 from bounds.lemma5.certificate.sections import layer_constants
 from jax_models.model.transformer import apply_layer
-from tests.architecture import small_model
 from tests.bounds.influence import models
 
-SHAPE: dict[str, Any] = {
-    "num_heads": 2,
-    "d_model": 4,
-    "d_ff": 8,
-    "vocab_size": 3,
-    "dtype": "float64",
-}
+SHAPE = {"d_model": 4, "d_ff": 8, "num_classes": 2}
 
 
 def build(case, seed=0) -> Any:
     """The model of a case; factors that it leaves out have their usual values."""
-    options = {"num_layers": 2, "num_classes": 2, **SHAPE, **case}
-    options["temperature"] = models.TEMPERATURES[case.get("temperature", "none")]
-    options.pop("target", None)
-    return small_model(seed, **options)
+    return models.build({**SHAPE, **case}, seed)
 
 
 def draw_tokens(n, vocab_size=3, seed=0):
@@ -82,30 +72,19 @@ def one_tile(held, inflation):
     return RowTile(EVERY, *given, inflation)
 
 
-def retraced(compiled) -> Any:
-    """The same function without its compiled programs."""
-    function = inspect.unwrap(compiled)
-    return jax.jit(lambda *given: function(*given))
-
-
 class Bounded:
     """Centres and radii of the output rows of a layer, from both kernels."""
 
-    def __init__(self, layer, rows, centre, radius, fresh=False, known=0.0, without=()):
+    def __init__(self, layer, rows, centre, radius, known=0.0, without=()):
         position = jnp.asarray(POSITIONS, jnp.int32)
         moved = MovedRows(position, jnp.asarray(centre), jnp.asarray(radius))
         held = prepared(layer, rows, known)
         held = dataclasses.replace(held, radius=forget(held.radius, without))
         held = dataclasses.replace(held, spread=prepare_spread(held))
-        many, single = base_pass.move_all_rows, one_row.move_one_row
-        if fresh:  # traced anew, so that what a test has replaced is used
-            many, single = (retraced(f) for f in (many, single))
-        found = many(held, moved)
+        found = move_all_rows(held, moved)
         self.many = np.asarray(found.centre), np.asarray(found.radius)
-        one = [
-            single(take_rows(held, jnp.full(len(POSITIONS), j, jnp.int32)), moved)
-            for j in range(N)
-        ]
+        every = (jnp.full(len(POSITIONS), j, jnp.int32) for j in range(N))
+        one = [move_one_row(take_rows(held, j), moved) for j in every]
         self.one = np.stack([c.T for c, _ in one]), np.stack([r for _, r in one])
         # The kernel of all rows leaves out the substituted row itself.
         self.counted = np.arange(N)[:, None] != np.asarray(POSITIONS)
@@ -137,43 +116,46 @@ def output_change(layer, rows, change):
     return after - before
 
 
-def hand_made(query=0.0, key=0.0, block=0.0) -> Any:
-    """A layer whose parts read apart: queries x_0, keys x_1, values x_2, ReLU x_3."""
-    layer = draw_layer({"score": "dot_product"})
-    zero = jax.tree.map(jnp.zeros_like, (layer.attention, layer.feed_forward))
-    attention = dataclasses.replace(
-        zero[0],
-        query=zero[0].query.at[0, 0, 0].set(query),
-        key=zero[0].key.at[0, 0, 1].set(key),
-        value=zero[0].value.at[0, 0, 2].set(1.0),
-        output=zero[0].output.at[2, 0].set(1.0),
-    )
-    feed_forward = dataclasses.replace(
-        zero[1],
-        w1=zero[1].w1.at[0, 3].set(1.0),
-        # Just inactive at x_3 = 0.
-        b1=zero[1].b1.at[0].set(-1e-6),
-        w2=zero[1].w2.at[3, 0].set(block),
-    )
-    return dataclasses.replace(layer, attention=attention, feed_forward=feed_forward)
-
-
 def bare(case, **parts) -> Any:
-    """A layer of one row's block: attention and neurons are zero but for `parts`."""
+    """A layer whose attention and block are zero but for `parts`, {index: value} of each."""
     layer = draw_layer(case)
-    block = dataclasses.replace(
-        jax.tree.map(jnp.zeros_like, layer.feed_forward), **parts
+
+    def fill(old):
+        new = {name: 0 * x for name, x in vars(old).items() if name in parts}
+        for name, entries in parts.items():
+            for at, value in entries.items() if name in new else ():
+                new[name] = new[name].at[at].set(value)
+        return dataclasses.replace(jax.tree.map(jnp.zeros_like, old), **new)
+
+    filled = fill(layer.attention), fill(layer.feed_forward)
+    return dataclasses.replace(layer, attention=filled[0], feed_forward=filled[1])
+
+
+def hand_made(query=0.0, key=0.0, block=0.0, **case) -> Any:
+    """A layer whose parts read apart: queries x_0, keys x_1, values x_2, ReLU x_3."""
+    return bare(
+        {"score": "dot_product", **case},
+        query={(0, 0, 0): query},
+        key={(0, 0, 1): key},
+        value={(0, 0, 2): 1.0},
+        output={(2, 0): 1.0},
+        w1={(0, 3): 1.0},
+        # Just inactive at x_3 = 0.
+        b1={0: -1e-6},
+        w2={(3, 0): block},
     )
-    attention = jax.tree.map(jnp.zeros_like, layer.attention)
-    return dataclasses.replace(layer, attention=attention, feed_forward=block)
+
+
+def with_norms(layer, last=1.0) -> Any:
+    """The layer with norms of scale 1, the last of another, without biases."""
+    flat = dataclasses.replace(layer.norm1, scale=jnp.ones(D), bias=jnp.zeros(D))
+    second = dataclasses.replace(flat, scale=last * jnp.ones(D))
+    return dataclasses.replace(layer, norm1=flat, norm2=second)
 
 
 def post(scale) -> Any:
     """Two norms and nothing else, the last one of a scale."""
-    layer = bare({"layer_norm": "post", "layer_norm_epsilon": 1e-9})
-    flat = dataclasses.replace(layer.norm1, scale=jnp.ones(D), bias=jnp.zeros(D))
-    last = dataclasses.replace(flat, scale=scale * jnp.ones(D))
-    return dataclasses.replace(layer, norm1=flat, norm2=last)
+    return with_norms(bare({"layer_norm": "post", "layer_norm_epsilon": 1e-9}), scale)
 
 
 def output(layer, row):

@@ -25,12 +25,8 @@ class PlainLayer:
         a, f = layer.attention, layer.feed_forward
         self.q, self.k, self.v = (np.asarray(x) for x in (a.query, a.key, a.value))
         self.h, self.width = self.v.shape[:2]
-        zero = [np.zeros(x.shape[:2]) for x in (self.q, self.k, self.v)]
-        found = (a.query_bias, a.key_bias, a.value_bias)
-        pairs = zip(found, zero, strict=True)
-        self.bq, self.bk, self.bv = (
-            z if b is None else np.asarray(b) for b, z in pairs
-        )
+        biases = a.query_bias, a.key_bias, a.value_bias
+        self.bq, self.bk, self.bv = (np.asarray(x) for x in biases)
         self.additive = a.score == "additive"
         self.scale = 1.0 if a.score != "scaled_dot_product" else self.k.shape[1] ** 0.5
         if self.additive:
@@ -109,6 +105,7 @@ def around(plain, head, rows, centre, j, i, all_centres) -> Any:
         remain=weight[others].sum(),
         c=c,
         shift=norm(o @ (base_weight @ base_values - mean)),
+        base=base_weight @ base_values,
         change=weight @ values - base_weight @ base_values,
         away=np.linalg.norm((values - mean) @ o.T, axis=1),
         steep=np.linalg.norm(apart, axis=1),
@@ -119,14 +116,14 @@ def around(plain, head, rows, centre, j, i, all_centres) -> Any:
 
 
 def head_radius(plain, head, rows, centre, radius, j, i, all_centres):
-    """The centre [v] and the radius of one head's change at row j.
+    """What one head attends to at row j [v], the centre [v] of its change, and the radius.
 
     Columns that are not held at their centres enter by their sizes, and the own query to
     first order.
     """
     q, v, o = plain.q[head], plain.v[head], plain.o[head]
     if not plain.seen[j].any():
-        return np.zeros(plain.width), 0.0
+        return np.zeros(plain.width), np.zeros(plain.width), 0.0
     found = around(plain, head, rows, centre, j, i, all_centres)
     held, others, c, a = found.held, found.others, found.c, found.weight
     away, steep, step = found.away, found.steep, found.step
@@ -165,7 +162,7 @@ def head_radius(plain, head, rows, centre, radius, j, i, all_centres):
         away[others].max(initial=0.0) + a * away[i] + largest,
     )
     bound = min(bound, farthest + (1 - a) * size_linear)
-    return found.change + (1 - a) * linear, bound
+    return found.base, found.change + (1 - a) * linear, bound
 
 
 def row_radius(plain, rows, centre, radius, j, i, all_centres, anywhere):
@@ -173,37 +170,25 @@ def row_radius(plain, rows, centre, radius, j, i, all_centres, anywhere):
 
     `anywhere` holds the block's Lipschitz constants in each of its inputs.
     """
-    heads = [
-        head_radius(plain, head, rows, centre, radius, j, i, all_centres)
-        for head in range(plain.h)
-    ]
-    n = plain.n
-    attended = []
-    for head in range(plain.h):
-        values = rows @ plain.v[head].T + plain.bv[head]
-        query = rows[j] @ plain.q[head].T + plain.bq[head]
-        keys = rows @ plain.k[head].T + plain.bk[head]
-        weight = np.zeros(n)
-        if plain.seen[j].any():
-            seen = plain.seen[j]
-            weight[seen] = softmax(plain.scores(head, query, keys)[seen])
-        attended.append(weight @ values)
+    given = rows, centre, radius, j, i, all_centres
+    heads = [head_radius(plain, head, *given) for head in range(plain.h)]
+    attended, changes, reach = zip(*heads, strict=True)
     d = rows.shape[1]
     out = plain.layer.attention.output_bias
     out = 0.0 if out is None or plain.concat else np.asarray(out)
     if plain.concat:
         base = np.concatenate([rows[j], *attended])
-        moved = np.concatenate([centre[j], *(c for c, _ in heads)])
+        moved = np.concatenate([centre[j], *changes])
         cuts = [plain.w1[:, :d]] + [
             plain.w1[:, d + plain.width * head : d + plain.width * (head + 1)]
             for head in range(plain.h)
         ]
-        radii = [radius[j], *(r for _, r in heads)]
+        radii = [radius[j], *reach]
     else:
-        pairs = list(zip(plain.o, attended, strict=True))
-        base = rows[j] + sum(o @ b for o, b in pairs) + out
-        moved = centre[j] + sum(o @ c for o, (c, _) in zip(plain.o, heads, strict=True))
-        cuts, radii = [plain.w1], [radius[j] + sum(r for _, r in heads)]
+        through = lambda parts: sum(o @ x for o, x in zip(plain.o, parts, strict=True))
+        base = rows[j] + through(attended) + out
+        moved = centre[j] + through(changes)
+        cuts, radii = [plain.w1], [radius[j] + sum(reach)]
     z, dz = plain.w1 @ base + plain.b1, plain.w1 @ moved
     at = z + dz if all_centres else z
     dz = 0.0 if all_centres else dz

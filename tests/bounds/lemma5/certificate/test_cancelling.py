@@ -41,25 +41,22 @@ def quiet(
         "layers": [layer] * num_layers,
     }
     tensors = {"embedding": draw.normal(size=(vocab_size, 4))}
-    if final_norm:
-        tensors |= {"final_norm.scale": np.ones(4), "final_norm.bias": np.zeros(4)}
+    norms = ["final_norm"] * final_norm
     for depth in range(num_layers):
         attention, block = f"layers.{depth}.attention.", f"layers.{depth}.ffn."
-        for part in ("query", "key", "value"):
-            tensors[attention + part] = draw.normal(size=(1, 2, 4))
-            tensors[attention + part + "_bias"] = np.zeros((1, 2))
+        drawn = {attention + x: (1, 2, 4) for x in ("query", "key", "value")}
+        zero = {name + "_bias": (1, 2) for name in drawn}
         if layer["score"] == "additive":
-            tensors[attention + "score_vector"] = draw.normal(size=(1, 2))
-        tensors[attention + "output"] = draw.normal(size=(4, 2))
-        tensors[attention + "output_bias"] = np.zeros(4)
-        tensors[block + "w1"] = draw.normal(size=(3, 4))
-        tensors[block + "b1"] = draw.normal(size=3)
-        tensors[block + "w2"] = draw.normal(size=(4, 3))
-        tensors[block + "b2"] = np.zeros(4)
+            drawn[attention + "score_vector"] = (1, 2)
+        drawn |= {attention + "output": (4, 2)}
+        drawn |= {block + "w1": (3, 4), block + "b1": (3,), block + "w2": (4, 3)}
+        zero |= {attention + "output_bias": (4,), block + "b2": (4,)}
+        tensors |= {name: draw.normal(size=shape) for name, shape in drawn.items()}
+        tensors |= {name: np.zeros(shape) for name, shape in zero.items()}
         if config["layer_norm"] != "none":
-            for norm in (1, 2):
-                tensors[f"layers.{depth}.norm{norm}.scale"] = np.ones(4)
-                tensors[f"layers.{depth}.norm{norm}.bias"] = np.zeros(4)
+            norms += [f"layers.{depth}.norm{number}" for number in (1, 2)]
+    for norm in norms:
+        tensors |= {norm + ".scale": np.ones(4), norm + ".bias": np.zeros(4)}
     return config, tensors
 
 

@@ -93,7 +93,7 @@ def test_the_radii_are_those_of_the_plain_lemma(case):
                     assert least * (1 - 1e-9) <= found <= least * most_of_many
 
 
-def without_weight_change(monkeypatch):
+def without_weight_change(plant):
     """Planted: only the values move, as in the printed proof of Lemma 5."""
 
     def planted(own, others, *given):
@@ -106,10 +106,10 @@ def without_weight_change(monkeypatch):
         return mean_deviation.mean_deviation(own, others, *given)
 
     for module in (base_pass, one_row):
-        monkeypatch.setattr(module, "mean_deviation", planted)
+        plant(module, "mean_deviation", planted)
 
 
-def without_own_query(monkeypatch):
+def without_own_query(plant):
     """Planted: a row's own query is taken not to move."""
     true_error, true_query = one_row.own_score_error, base_pass.move_own_query
 
@@ -122,18 +122,18 @@ def without_own_query(monkeypatch):
             found, size=0 * found.size, linear_radius=0 * found.linear_radius
         )
 
-    monkeypatch.setattr(one_row, "own_score_error", no_query)
-    monkeypatch.setattr(base_pass, "move_own_query", no_size)
+    plant(one_row, "own_score_error", no_query)
+    plant(base_pass, "move_own_query", no_size)
 
 
-def without_flips(monkeypatch):
+def without_flips(plant):
     """Planted: every neuron is taken to keep its side."""
     planted = lambda operation, z, moved, spread: jnp.zeros_like(z)
-    monkeypatch.setattr(pointwise, "slope_strays", planted)
+    plant(pointwise, "slope_strays", planted)
 
 
 @pytest.mark.parametrize(
-    ("weights", "row", "coordinate", "plant"),
+    ("weights", "row", "coordinate", "without"),
     [
         # Key 3 rises against a large query at row 6.
         ({"query": 1.0, "key": 20.0}, 3, 1, without_weight_change),
@@ -144,7 +144,7 @@ def without_flips(monkeypatch):
     ],
     ids=["weight change", "own query", "neuron stability"],
 )
-def test_every_term_is_needed(weights, row, coordinate, plant, monkeypatch):
+def test_every_term_is_needed(weights, row, coordinate, without, plant):
     layer, slot = hand_made(**weights), 0
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(N, D))
@@ -162,8 +162,8 @@ def test_every_term_is_needed(weights, row, coordinate, plant, monkeypatch):
     bounded = Bounded(layer, rows, still, radius)
     for which in ("one", "many"):
         assert bounded.holds(moved, slot, which)[6]
-    plant(monkeypatch)
-    broken = Bounded(layer, rows, still, radius, fresh=True)
+    without(plant)
+    broken = Bounded(layer, rows, still, radius)
     for which in ("one", "many"):
         assert not broken.holds(moved, slot, which)[6]
 

@@ -42,13 +42,13 @@ from tests.bounds.lemma5.certificate.one_layer import (
     D,
     N,
     bare,
-    draw_layer,
     hand_made,
     one_tile,
     output,
     output_change,
     post,
     prepared,
+    with_norms,
 )
 
 NOTHING = jnp.zeros(1)
@@ -99,12 +99,9 @@ def test_the_whole_jacobian_is_taken_along_the_whole_radius():
 
 def test_a_neuron_that_rounding_may_have_switched_on_carries_the_radius():
     """It reads -1, up to a rounding of 2: then a step of 0.1 is written five times."""
-    first = np.zeros((draw_layer({}).feed_forward.w1.shape[0], D))
-    first[0, 0], step = 1.0, np.array([0.1, 0.0, 0.0, 0.0])
-    second = jnp.asarray(5 * np.roll(first, 1, axis=1).T)
-    layer = bare({"layer_norm": "none"}, w1=jnp.asarray(first), w2=second)
+    layer = bare({"layer_norm": "none"}, w1={(0, 0): 1.0}, w2={(1, 0): 5.0})
     on = np.array([1.0, 0.0, 0.0, 0.0])
-    moved = np.linalg.norm(output(layer, on + step) - output(layer, on))
+    moved = np.linalg.norm(output(layer, 1.1 * on) - output(layer, on))
     assert moved > 0.5
     assert moved <= carried(layer, -on, 0.1, read=2.0)
     # Where it cannot be on, the row itself is all that moves.
@@ -151,17 +148,14 @@ def test_a_linear_part_is_kept_up_to_what_the_weights_sum_to():
 
 def one_head(query, query_bias, key, value) -> Any:
     """Dot products of one head, which reads keys x_1 and values x_0."""
-    layer = draw_layer({"mask": "none", "score": "dot_product"}, num_heads=1)
-    zero = jax.tree.map(jnp.zeros_like, layer.attention)
-    attention = dataclasses.replace(
-        zero,
-        query=zero.query.at[0, 0, 0].set(query),
-        query_bias=jnp.zeros(zero.query.shape[:2]).at[0, 0].set(query_bias),
-        key=zero.key.at[0, 0].set(jnp.asarray(key)),
-        value=zero.value.at[0, 0, 0].set(value),
-        output=zero.output.at[0, 0].set(1.0),
+    return bare(
+        {"mask": "none", "score": "dot_product", "num_heads": 1},
+        query={(0, 0, 0): query},
+        query_bias={(0, 0): query_bias},
+        key={(0, 0): jnp.asarray(key)},
+        value={(0, 0, 0): value},
+        output={(0, 0): 1.0},
     )
-    return dataclasses.replace(layer, attention=attention)
 
 
 @jax.jit
@@ -256,9 +250,7 @@ def attained(keys, values, moves):
         values: x_2 of them.
         moves: {(row, coordinate): change}, all known to within 1e-12.
     """
-    layer = hand_made(query=1.0, key=1.0)
-    attention = dataclasses.replace(layer.attention, mask="strict_past")
-    layer = dataclasses.replace(layer, attention=attention)
+    layer = hand_made(query=1.0, key=1.0, mask="strict_past")
     rows, centre = np.zeros((N, D)), np.zeros((N, D, len(POSITIONS)))
     rows[SEEN_KEYS, 1], rows[SEEN_KEYS, 2] = keys, values
     for at, move in moves.items():
@@ -294,12 +286,9 @@ EPSILON = 1e-4
 
 def alone(layer_norm, written):
     """A layer of norms, and of one neuron that reads `ACROSS` and writes [d]."""
-    w1, b1, w2 = np.zeros((8, D)), np.zeros(8), np.zeros((D, 8))
-    w1[0], b1[0], w2[:, 0] = ACROSS, -0.1, written
     case = {"layer_norm": layer_norm, "layer_norm_epsilon": EPSILON}
-    layer = bare(case, w1=jnp.asarray(w1), b1=jnp.asarray(b1), w2=jnp.asarray(w2))
-    norm = dataclasses.replace(layer.norm1, scale=jnp.ones(D), bias=jnp.zeros(D))
-    return dataclasses.replace(layer, norm1=norm, norm2=norm)
+    neuron = {(at, 0): x for at, x in enumerate(written)}
+    return with_norms(bare(case, w1={0: ACROSS}, b1={0: -0.1}, w2=neuron))
 
 
 def normalised(row):

@@ -12,7 +12,6 @@ from bounds.lemma5.lipschitz import Effort, LipschitzCurve, lipschitz_curve
 from bounds.lemma5.lipschitz.curve import PROPORTIONAL, looseness
 from bounds.store.table import Table
 from tests.architecture import small_model
-from tests.bounds.lemma5.lipschitz.averaging import averaging_model
 
 
 def test_the_fit_has_an_exponent_and_an_interval():
@@ -94,4 +93,4 @@ def test_looseness_counts_decades():
 
 def test_lengths_must_increase():
     with pytest.raises(jm.InputError, match="lengths"):
-        lipschitz_curve(averaging_model()[0], [8, 4])
+        lipschitz_curve(small_model(), [8, 4])

@@ -21,7 +21,7 @@ from bounds.lemma5.lipschitz.searches import ascend_in_ball, ball_radius
 from bounds.numbers.bound import Bound, Sense
 from jax_models.model.transformer import embed, encode_positions
 from tests.architecture import small_model
-from tests.bounds.lemma5.lipschitz.averaging import averaging_model
+from tests.bounds.influence.models import scaled_weights
 
 N = 6
 QUICK = {"num_inputs": 2, "restarts": 2, "steps": 10}
@@ -76,7 +76,11 @@ def test_the_same_seed_gives_the_same_estimate_and_another_does_not():
 
 
 def test_averaging_attains_its_constant_and_the_bound_is_sharp():
-    model, norm = averaging_model()
+    """z_q + mean(O V z) and a constant: K_n is |O V| / n at all positions but q's."""
+    still = ("query", "key", "query_bias", "key_bias", "w1", "w2")
+    model = scaled_weights(make(key=7), **dict.fromkeys(still, 0.0))
+    attention = model.layers[0].attention
+    norm = float(np.linalg.norm(attention.output @ attention.value[0], 2))
     estimate = estimate_lipschitz(model, N, **{**QUICK, "num_inputs": 1})
     for search in estimate.searches:
         assert search.value <= norm / N * (1 + 1e-12)

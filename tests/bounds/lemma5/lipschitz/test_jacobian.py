@@ -1,7 +1,6 @@
 """The norms of all blocks are those of the dense Jacobian."""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -91,7 +90,7 @@ def test_a_wide_output_is_seen_through_few_directions(monkeypatch):
     assert exact[np.argmax(expected)]
 
 
-def test_a_planted_error_is_caught(monkeypatch):
+def test_a_planted_error_is_caught(plant):
     model, rows = setting("two layers")
     how = {"query": 4, "target": "activation"}
     expected = dense_norms(model, rows, **how)
@@ -100,13 +99,8 @@ def test_a_planted_error_is_caught(monkeypatch):
         fixed = jax.lax.stop_gradient(output_at(model, rows, query, target))
         return 0.999 * output_at(model, rows, query, target) + 0.001 * fixed
 
-    monkeypatch.setattr(jacobian, "output_at", partly_fixed)
-    programs: Any = (jacobian.norms_at, jacobian._sketched_norms)
-    for program in programs:
-        program.clear_cache()
+    plant(jacobian, "output_at", partly_fixed)
     norms, *_ = block_norms(model, rows, seed=0, **how)
-    for program in programs:
-        program.clear_cache()
     assert not np.allclose(norms, expected, rtol=1e-6)
 
 
