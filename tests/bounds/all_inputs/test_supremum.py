@@ -25,20 +25,6 @@ BINARY = {"vocab_size": 2, "position": None}
 ASKED = (-1, "activation")  # query and target
 
 
-def weighted(model, *names, tie_resolution=None):
-    """The model with its layers weighted by these names."""
-
-    def change(layer, name):
-        options = {} if tie_resolution is None else {"tie_resolution": tie_resolution}
-        weighting = WEIGHTINGS[name](**(options if WEIGHTINGS[name].hard else {}))
-        attention = dataclasses.replace(layer.attention, weighting=weighting)
-        return dataclasses.replace(layer, attention=attention)
-
-    pairs = zip(model.layers, names, strict=True)
-    layers = tuple(change(layer, name) for layer, name in pairs)
-    return dataclasses.replace(model, layers=layers)
-
-
 def tied(model):
     """All keys tie, so that the tie order decides alone."""
     return scaled_weights(model, query=0.0, query_bias=0.0)
@@ -85,10 +71,10 @@ def test_all_binary_inputs_of_up_to_twelve_tokens(name, num_layers):
     ids=str,
 )
 def test_tie_orders_are_part_of_the_state(names, query):
-    model = build({**BINARY, "num_layers": len(names)})
+    case = {**BINARY, "num_layers": len(names), "weighting": names}
     # Cells so wide that some classes tie, and with a query of zero all do.
-    assert_brute_force(weighted(model, *names, tie_resolution=3.0), 7, query=query)
-    assert_brute_force(weighted(tied(model), *names), 7, query=query)
+    assert_brute_force(build({**case, "tie_resolution": 3.0}), 7, query=query)
+    assert_brute_force(tied(build(case)), 7, query=query)
 
 
 @pytest.mark.parametrize(
@@ -267,8 +253,8 @@ def test_a_bare_function_is_refused():
 
 
 def test_an_ambiguous_tie_on_some_input_is_an_error_a_warning_or_ignored():
-    model = build({**BINARY, "num_layers": 1})
-    model = weighted(model, "average_hard", tie_resolution=2.0)
+    hard = {"weighting": "average_hard", "tie_resolution": 2.0}
+    model = build({**BINARY, "num_layers": 1, **hard})
     with pytest.raises(jm.TieError, match=r"on some input of length 9: .*cells"):
         bounds.supremum(model, 9)
     with pytest.warns(AmbiguousTieWarning, match="on some input"):

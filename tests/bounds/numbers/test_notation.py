@@ -39,28 +39,6 @@ def test_a_temperature_is_read_as_the_model_format_writes_it(text, entry):
     assert temperature_label(entry) == text
 
 
-@pytest.mark.parametrize("text", ["1.0", " 1e0 "])
-def test_one_is_the_default_however_it_is_written(text):
-    assert parse_temperature(text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("", "not a temperature"),
-        ("warm", "not a temperature"),
-        ("power:1:2:time", "not a temperature"),
-        ("inverse_log:x", "not a temperature"),
-        ("0", "positive"),
-        ("inverse_log:0", "positive"),
-        ("power:1:inf", "not finite"),
-    ],
-)
-def test_anything_else_is_refused_with_a_reason(text, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        parse_temperature(text)
-
-
 @pytest.mark.parametrize(
     ("label", "written"),
     [
@@ -106,38 +84,28 @@ def test_a_written_enclosure_holds_the_computed_one():
         assert radius <= Fraction(widest) * Fraction(6, 5) + Fraction(np.spacing(value))
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("1", 1),
-        ("1e3", 1000),
-        (" 512MiB ", 2**29),
-        ("2.5 GiB", 5 * 2**29),
-        ("1TiB", 2**40),
-    ],
-)
-def test_an_amount_of_memory_is_read(text, size):
-    assert parse_bytes(text) == size
-
-
 def test_an_amount_of_memory_reads_back():
     for size in (1, 1000, 2**10, 2**31, 3 * 2**40):
         assert parse_bytes(bytes_label(size).removesuffix(" bytes")) == size
 
 
-@pytest.mark.parametrize("text", ["", "MiB", "5MB", "0", "-1GiB", "nan", "inf", "1iB"])
-def test_what_is_no_amount_of_memory_is_refused(text):
-    with pytest.raises(ValueError, match="no amount of memory; expected bytes, or"):
-        parse_bytes(text)
+READ = [
+    (parse_temperature, " 1e0 ", None),
+    (parse_temperature, "1.0", None),
+    (parse_bytes, "1", 1),
+    (parse_bytes, "1e3", 1000),
+    (parse_bytes, " 512MiB ", 2**29),
+    (parse_bytes, "2.5 GiB", 5 * 2**29),
+    (parse_bytes, "1TiB", 2**40),
+    (parse_lengths, "16,20,100", (16, 20, 100)),
+    (parse_lengths, "1", (1,)),
+    (parse_lengths, "16:4096:9", tuple(2**k for k in range(4, 13))),
+]
 
 
-def test_a_list_is_taken_as_it_stands():
-    assert parse_lengths("16,20,100") == (16, 20, 100)
-    assert parse_lengths("1") == (1,)
-
-
-def test_the_default_range_is_the_powers_of_two():
-    assert parse_lengths("16:4096:9") == tuple(2**k for k in range(4, 13))
+@pytest.mark.parametrize(("parse", "text", "value"), READ)
+def test_a_text_is_read_as_what_it_says(parse, text, value):
+    assert parse(text) == value
 
 
 @pytest.mark.parametrize("text", ["1:100000:50", "10:1000:7", "3:4:9", "5:5:1"])
@@ -157,26 +125,31 @@ def test_lengths_are_written_as_they_are_read():
     assert parse_lengths(typed(lengths, "lengths")) == lengths
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("0", "outside 1"),
-        ("-4", "outside 1"),
-        ("0:16:3", "outside 1"),
-        ("3000000000", "outside 1"),
-        ("16,8", "8 follows 16"),
-        ("16,16", "16 follows 16"),
-        ("16:8:3", "before the start"),
-        ("8:16:1", "count of 1"),
-        ("8:16:0", "outside 1"),
-        ("8:16", "start:stop:count"),
-        ("8:16:3:4", "start:stop:count"),
-        ("", "not a whole number"),
-        ("8,", "not a whole number"),
-        ("8.5", "not a whole number"),
-        ("ten", "not a whole number"),
-    ],
-)
-def test_other_lengths_are_refused_with_a_reason(text, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        parse_lengths(text)
+REFUSED = [
+    (
+        parse_temperature,
+        "not a temperature",
+        ["", "warm", "power:1:2:time", "inverse_log:x"],
+    ),
+    (parse_temperature, "positive", ["0", "inverse_log:0"]),
+    (parse_temperature, "not finite", ["power:1:inf"]),
+    (
+        parse_bytes,
+        "no amount of memory; expected bytes, or",
+        ["", "MiB", "5MB", "0", "-1GiB", "nan", "inf", "1iB"],
+    ),
+    (parse_lengths, "outside 1", ["0", "-4", "0:16:3", "3000000000", "8:16:0"]),
+    (parse_lengths, "8 follows 16", ["16,8"]),
+    (parse_lengths, "16 follows 16", ["16,16"]),
+    (parse_lengths, "before the start", ["16:8:3"]),
+    (parse_lengths, "count of 1", ["8:16:1"]),
+    (parse_lengths, "start:stop:count", ["8:16", "8:16:3:4"]),
+    (parse_lengths, "not a whole number", ["", "8,", "8.5", "ten"]),
+]
+
+
+@pytest.mark.parametrize(("parse", "complaint", "texts"), REFUSED)
+def test_other_texts_are_refused_with_a_reason(parse, complaint, texts):
+    for text in texts:
+        with pytest.raises(ValueError, match=complaint):
+            parse(text)

@@ -51,17 +51,12 @@ def solved(p, share, closeness, class_pairs):
     rows = np.zeros((len(class_pairs), 6))
     for row, (s, t) in zip(rows, class_pairs, strict=True):
         row[[s, t]], row[[3 + s, 3 + t]] = (1, -1), (-1, 1)
-    rows = np.concatenate([rows, -rows])
     found = optimize.minimize(
         loss,
         np.zeros(6),
         jac=slope,
         method="SLSQP",
-        constraints={
-            "type": "ineq",
-            "fun": lambda z: closeness - rows @ z,
-            "jac": lambda z: -rows,
-        },
+        constraints=optimize.LinearConstraint(rows, -closeness, closeness),
         options={"ftol": 1e-15, "maxiter": 1000},
     )
     return found.fun
