@@ -56,6 +56,15 @@ def unsupported_attention(
     return None
 
 
+def unsupported_layers(model: object) -> str | None:
+    """Reason that a change of one row cannot be carried through layers, or None."""
+    if not isinstance(model, Transformer):
+        return "it needs the model's layers, and a bare function has none to see"
+    if not model.layers:
+        return "it needs a layer, and the model has none"
+    return unsupported_dropout(model)
+
+
 def unsupported_dropout(model: Transformer) -> str | None:
     """Reason that a substitution may change the embeddings of other rows, or None."""
     dropout = model.token_dropout

@@ -24,7 +24,6 @@ from bounds.influence.substitution import (
     Substitutions,
     Symbols,
     check_query,
-    fix_input,
     list_substitutions,
 )
 from bounds.influence.table.layout import Layout, Reading
@@ -49,6 +48,7 @@ from jax_models.arguments import (
 )
 from jax_models.format.model_check import check_model
 from jax_models.jax_arguments import check_float_type
+from jax_models.model.transformer import of_input, shared_symbols
 from jax_models.run.evaluate import check_tokens
 
 # What is done to a position: every substitute in turn is put in, or it is deleted.
@@ -232,10 +232,12 @@ def build_request(
         # other `Callable`; it has no change form.
         if isinstance(target, TargetFunction):
             model, radius = target.of_tokens(model), target.radius
-        else:
-            # Encodings that depend on the whole input are then computed once, if no
-            # substitution changes them.
-            model = fix_input(model, checked, pairs)
+        # Encodings that depend on the whole input are computed once, unless a substitution
+        # changes rows at other positions, as the mask token does under token dropout.
+        elif not np.isin(
+            [pairs.symbol, checked[pairs.position]], shared_symbols(model)
+        ).any():
+            model = of_input(model, checked)
     run = check_run(run)
     request = InfluenceRequest(
         model=model,

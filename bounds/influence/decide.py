@@ -8,14 +8,14 @@ its *ends* are its lower and upper bound, made of the moves.
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bounds.influence.blocks.kernel import Kernel, run_kernel
 from bounds.influence.checkpoint import ScreenProgress, open_progress
-from bounds.influence.method import Method, Run
+from bounds.influence.method import Method, Progress, Run
 from bounds.influence.moved import (
     MovedBase,
     Readings,
@@ -84,20 +84,26 @@ class Decider:
             yield at, found
 
 
-class Proposals:
-    """Estimates of all influences, exact values of some; in a file if `run` has one."""
+@dataclasses.dataclass(frozen=True)
+class Proposals(Decider):
+    """Estimates of all influences, exact values of some; in a file if a run has one."""
 
-    def __init__(
-        self,
+    progress: Progress | None = None
+
+    @classmethod
+    def open(
+        cls,
         request: InfluenceRequest,
+        way: Method,  # that decides
         run: Run,  # its checkpoint and progress
         *rules: Any,  # of the proposal and of the decision
-    ) -> None:
+    ) -> Self:
         """Starts from the checkpoint's state, or with nothing known."""
         # Estimates and decided values with their moves, NaN where nothing is known; the
         # first `done` substitutions are estimated.
-        self.known, self._save = open_progress(request, run, *rules)
-        self._progress = run.progress
+        known, save = open_progress(request, run, *rules, way.name, way.sizes(request))
+        given = known, request, way, RUNS, lambda _: save()
+        return cls(*given, progress=run.progress)
 
     def add(self, found: Readings) -> None:
         """Adds the estimates of the next substitutions."""
@@ -105,37 +111,25 @@ class Proposals:
         these = slice(known.done, known.done + found.values.size)
         known.estimate[these], known.move[these] = found.values, found.moves
         known.done = these.stop
-        self._save()
-        if self._progress is not None:
-            self._progress(known.done, known.estimate.size)
-
-    def decide(
-        self, request: InfluenceRequest, way: Method, undecided: Undecided
-    ) -> None:
-        """Adds the exact values at `undecided()`, until that is empty."""
-        given = self.known, request, way, RUNS
-        Decider(*given, lambda _: self._save()).decide(undecided)
+        self.save(found.values.size)
+        if self.progress is not None:
+            self.progress(known.done, known.estimate.size)
 
     def ends(
-        self, request: InfluenceRequest, way: Method
+        self,
     ) -> tuple[Float[np.ndarray, "substitutions"], Float[np.ndarray, "substitutions"]]:
         """Lower and upper ends of the decided values; NaN where no value is decided."""
-        return ends_by(request, way, self.known.value, self.known.value_move)
+        known = self.known
+        return ends_by(self.request, self.way, known.value, known.value_move)
 
     def enclosed(
         self,
-        request: InfluenceRequest,
-        way: Method,
-        ends: tuple[
-            Float[np.ndarray, "pairs"],
-            Float[np.ndarray, "pairs"],
-            Bool[np.ndarray, "pairs"],
-        ],  # and where they enclose
+        ends: tuple[np.ndarray, np.ndarray, np.ndarray],  # and where they enclose
         left: Int[np.ndarray, "left"],
         error: MeasuredError | None = None,
     ) -> Enclosures:
         """`Enclosures` of the decided values, with the ends of all influences."""
-        known, magnitude = self.known, magnitude_of(request, way)
+        known, magnitude = self.known, magnitude_of(self.request, self.way)
         found = known.value, known.value_move, magnitude, None
         return Enclosures(*found, *ends, left, error=error)
 

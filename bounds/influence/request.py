@@ -21,6 +21,7 @@ from bounds.influence.substitution import Substitutions, is_causal, reached
 from bounds.influence.table.layout import Chosen, Layout, Reading
 from bounds.influence.targets.table import as_value
 from bounds.rounding.precision import Rounding
+from jax_models.model.reweight import with_dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +78,11 @@ class InfluenceRequest:
         if self.layout is not None:
             layout, kept = self.layout.only(rows, count)
         return dataclasses.replace(self, pairs=self.pairs.only(kept), layout=layout)
+
+    def in_dtype(self, dtype: str, **changed: Any) -> Self:
+        """Request with the model in a float type, an empty shared base, and changes."""
+        model = with_dtype(self.model, dtype)
+        return dataclasses.replace(self, model=model, shared=SharedBase(), **changed)
 
     @property
     def chosen(self) -> Chosen:

@@ -17,23 +17,34 @@ from bounds.readings import unsupported_padding
 from jax_models import InputError
 from jax_models.arguments import expect_array, expect_integer, expect_integers, show
 from jax_models.model.mask import Sight
-from jax_models.model.transformer import Transformer, of_input, shared_symbols
+from jax_models.model.transformer import Transformer, shared_symbols
 
 # Substitutes of every position, or [P, K] of each of P positions, padded with -1.
 Symbols: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
 
 
-def reaching(sights: Sequence[Sight], length: int, query: int) -> tuple[int, int]:
-    """First and last position that the query's row may depend on."""
-    first = last = query
-    # From the last layer down: each adds its reach. It may be infinite, so it is clipped to
-    # the input before it becomes an integer.
+# First and last row, or arrays of both; empty where the last is less.
+Span: TypeAlias = tuple[Any, Any]
+
+
+def grow(span: Span, sight: Sight, length: int, backward: bool) -> Span:
+    """Rows that a span of rows moves through a mask; `backward` those that it reads."""
+    reach = int(min(length, sight.reach))
+    # A row that sees keys before it is moved by them: what moves lies on the other side of
+    # a position than what the row of that position reads.
+    down = reach * (sight.before if backward else sight.after)
+    up = reach * (sight.after if backward else sight.before)
+    return span[0] - down, span[1] + up
+
+
+def reaching(
+    sights: Sequence[Sight], length: int, rows: Int[np.ndarray, "rows"]
+) -> tuple[Int[np.ndarray, "rows"], Int[np.ndarray, "rows"]]:
+    """First and last position that each row may depend on."""
+    span = rows, rows
     for sight in reversed(sights):
-        if sight.before:
-            first = int(max(0, first - sight.reach))
-        if sight.after:
-            last = int(min(length - 1, last + sight.reach))
-    return first, last
+        span = grow(span, sight, length, True)
+    return np.maximum(span[0], 0), np.minimum(span[1], length - 1)
 
 
 def reached(
@@ -54,8 +65,7 @@ def reached(
     if rows is None:
         return differs
     sights = [layer.attention.sight for layer in model.layers]
-    ends = np.array([reaching(sights, tokens.size, int(row)) for row in rows])
-    first, last = ends.reshape(-1, 2).T
+    first, last = reaching(sights, tokens.size, rows)
     at = position[:, None]
     return differs & (first <= at) & (at <= last)
 
@@ -212,15 +222,3 @@ def padded(
     # All blocks share one compiled program.
     fill = [(0, size - len(values)), *[(0, 0)] * (values.ndim - 1)]
     return np.pad(values, fill, mode="edge")
-
-
-def fix_input(
-    model: Transformer, tokens: Int[np.ndarray, "tokens"], pairs: Substitutions
-) -> Transformer:
-    """Model of the input `tokens` alone; `model` if a substitution changes other rows too."""
-    # Symbols that change rows at other positions, such as the mask token under token dropout,
-    # make those rows depend on the substitution.
-    replaced = [pairs.symbol, tokens[pairs.position]]
-    if np.isin(replaced, shared_symbols(model)).any():
-        return model
-    return of_input(model, tokens)

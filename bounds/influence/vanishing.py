@@ -16,7 +16,7 @@ from bounds.influence.substitution import reaching
 from bounds.rounding.moved_inputs import move_apart
 from jax_models import InputError, Transformer
 from jax_models.model.layer import Layer
-from jax_models.model.rows import Norm, Step
+from jax_models.model.rows import Norm
 from jax_models.model.transformer import (
     apply_layer,
     embed,
@@ -46,10 +46,9 @@ def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
         changed = np.array(tokens)
         changed[pairs.position[one]] = pairs.symbol[one]
         _check_input(request, both, changed, told.format(pairs.symbol[one]))
-    if at:
-        return
-    _check_input(request, both, tokens, "the ")
-    if request.deletes:
+    if not at:
+        _check_input(request, both, tokens, "the ")
+    if at or request.deletes:
         return
     # Where the first layer begins with a norm, that norm reads the substitute's own row,
     # which is cheap to form for all substitutions.
@@ -88,11 +87,12 @@ def _refusal(told: str, position: int, norm: str) -> InputError:
 def _seen(request: InfluenceRequest) -> Bool[np.ndarray, "tokens"]:
     """True at positions that some watched row sees through all layers."""
     sights = [layer.attention.sight for layer in request.model.layers]
-    seen = np.zeros(request.tokens.size, bool)
-    for row in request.rows.tolist():
-        first, last = reaching(sights, seen.size, row)
-        seen[first : last + 1] = True
-    return seen
+    # One more row where a span begins, one less behind its end.
+    spans = np.zeros(request.tokens.size + 1, int)
+    first, last = reaching(sights, request.tokens.size, request.rows)
+    np.add.at(spans, first, 1)
+    np.add.at(spans, last + 1, -1)
+    return spans.cumsum()[:-1] > 0
 
 
 def _check_input(
@@ -172,14 +172,11 @@ def _combine(
     heads: Float[Array, "tokens concatenated"],
 ) -> tuple[Float[Array, "tokens width"], dict[str, Float[Array, "tokens width"]]]:
     """Output rows of a layer, and the rows before its norms with epsilon = 0."""
-    entering = {}
-
-    def rule(step: Step, *read: Float[Array, "..."]) -> Float[Array, "..."]:
-        if _divides(step.operation):
-            name = "norm1" if step.operation is layer.norm1 else "norm2"
-            (entering[name],) = read
-        return step.operation(*read)
-
-    layer.reads.run({"y": rows}, rule)
-    program = layer.writes
-    return program.run({"y": rows, "heads": heads}, rule)[program.output], entering
+    entering, written = {}, {}
+    for program in (layer.reads, layer.writes):
+        written = program.value({"y": rows, "heads": heads})
+        for step in program.steps:
+            if _divides(step.operation):
+                name = "norm1" if step.operation is layer.norm1 else "norm2"
+                (entering[name],) = (written[x] for x in step.inputs)
+    return written[layer.writes.output], entering

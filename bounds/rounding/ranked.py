@@ -14,14 +14,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bounds.influence.decide import Proposals, remaining_blocks
-from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Method, Run
 from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.moved import found_by
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.result import Enclosures, MeasuredError
 from bounds.rounding.precision import PRECISIONS
-from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
 
 SAMPLE = 32
@@ -36,9 +34,9 @@ def measure_error(request: InfluenceRequest) -> MeasuredError | None:
     request = dataclasses.replace(request, pairs=request.pairs.only(chosen))
     # The model's float type where JAX has 64-bit floats switched off.
     dtype = "float64" if jax.config.read("jax_enable_x64") else request.model.dtype.name
-    model = with_dtype(request.model, dtype)
-    shared = request.shared if model is request.model else SharedBase()
-    exactly = dataclasses.replace(request, model=model, shared=shared, precision=None)
+    exactly = dataclasses.replace(request, precision=None)
+    if dtype != request.model.dtype.name:
+        exactly = request.in_dtype(dtype, precision=None)
     estimates, values = (found_by(INCREMENTAL, x) for x in (request, exactly))
     moved = request.reached()
     moved = moved.reshape(moved.shape + (1,) * (values.ndim - moved.ndim))
@@ -97,8 +95,7 @@ def decide_ranked(
     run: Run,
 ) -> Enclosures:
     """Influences, the largest in float64; the estimates left have a measured error."""
-    sizes = way.sizes(request), INCREMENTAL.sizes(request)
-    proposals = Proposals(request, run, name, way.name, sizes)
+    proposals = Proposals.open(request, way, run, name, INCREMENTAL.sizes(request))
     _estimate(proposals, request, name)
     estimate, value = proposals.known.estimate, proposals.known.value
     kernel = way.kernel(request)
@@ -121,33 +118,26 @@ def decide_ranked(
         # Errors of what is decided on the way count too: a ranking that is worse than it
         # looked goes on by itself.
         off = MARGIN * errors.max() if errors.size else np.inf
-        lower, _ = proposals.ends(request, way)
+        lower, _ = proposals.ends()
         # Even the estimate of a value as large as the best, off by `off`, is above this.
         floor = (1 - off) * lower[decided].max() if off < 1 else -np.inf
         chosen = order[~decided[order] & (estimate[order] >= floor)]
         return np.sort(chosen[:batch])
 
-    proposals.decide(request, way, undecided)
+    proposals.decide(undecided)
     decided, errors = measured()
-    lower, upper = proposals.ends(request, way)
+    lower, upper = proposals.ends()
     left = np.flatnonzero(~decided)
     lower, upper = (np.where(decided, end, estimate) for end in (lower, upper))
     error = None
     if left.size:
         error = summarised(errors, estimate.size - left.size, "float64")
-    return proposals.enclosed(request, way, (lower, upper, decided), left, error)
+    return proposals.enclosed((lower, upper, decided), left, error)
 
 
 def _estimate(proposals: Proposals, request: InfluenceRequest, name: str) -> None:
     """Adds all influences in half precision to `proposals`; infinity for any not finite."""
-    low = dataclasses.replace(
-        request,
-        model=with_dtype(request.model, "float32"),
-        shared=SharedBase(),
-        precision=PRECISIONS[name],
-    )
+    low = request.in_dtype("float32", precision=PRECISIONS[name])
     for block in remaining_blocks(proposals.known.done, low, INCREMENTAL, 0):
-        lost = ~np.isfinite(block.values)
-        proposals.add(
-            dataclasses.replace(block, values=np.where(lost, np.inf, block.values))
-        )
+        values = np.where(np.isfinite(block.values), block.values, np.inf)
+        proposals.add(dataclasses.replace(block, values=values))

@@ -1,4 +1,4 @@
-"""One block of substitutions whose changes are carried in half precision.
+"""A traced program of changes with its products in half precision.
 
 The traced program of the changes has two kinds of arrays: those that the base pass fixes
 (weights, rows, scores, summaries), and those that have *moved*, which a change enters.
@@ -6,21 +6,13 @@ Every `dot_general` that a moved array enters is replaced, in whatever loop, bra
 call it stands (`Rounding.product`), and nothing else.
 """
 
-import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
-from jaxtyping import Array, Float, Int
 
-from bounds.influence.propagation.change_block import IncrementalState, carry_block
-from bounds.influence.propagation.first_layer import replace_tokens
-from bounds.influence.targets.base import Target
 from bounds.rounding.precision import Rounding
-from jax_models.model.transformer import Transformer
-from jax_models.weighting import TieReport
 
 
 def round_products(
@@ -186,32 +178,3 @@ def _settled(body: Jaxpr, moves: list[bool], first: int, last: int) -> list[bool
         if after == carried:
             return moves
         moves = [*moves[:first], *after, *moves[last:]]
-
-
-# Fields of `Replaced` that are changes; the others are of whole rows.
-CHANGES = ("row_change", "query_change", "key_change", "value_change")
-
-
-@functools.partial(
-    jax.jit,
-    static_argnames=(*("row_tile", "own_query", "chosen", "at_position"), "rounding"),
-)
-def rounded_block(
-    model: Transformer,  # without hard attention
-    target: Target,
-    tokens: Int[Array, "tokens"],
-    state: IncrementalState,
-    position: Int[Array, "substitutions"],
-    symbol: Int[Array, "substitutions"],
-    *,
-    rounding: Rounding,
-    **options: Any,  # of `change_block`
-) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
-    """Estimates of the changes of a block, and an empty tie report."""
-    replaced = replace_tokens(model, tokens, state.first, position, symbol)
-    given = model, target, state, replaced
-    *fixed, still = jax.tree.map(lambda _: False, given)
-    moved = dataclasses.replace(still, **dict.fromkeys(CHANGES, True))
-    return round_products(
-        rounding, functools.partial(carry_block, **options), given, (*fixed, moved)
-    )

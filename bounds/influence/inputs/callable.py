@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, Shaped
 
+from bounds.influence.substitution import padded
 from bounds.rounding.moved_inputs import float_leaves, move_alike
 from jax_models import InputError
 from jax_models.arguments import expect_integer, expect_kind, show
@@ -85,17 +86,15 @@ class Callable:
         # Arrays become arguments, so that a run with moved parameters compiles nothing; other
         # leaves, such as sizes and names, stay constants of the program.
         kinds = [isinstance(x, jax.Array | np.ndarray) for x in leaves]
-        pairs = list(zip(leaves, kinds, strict=True))
         as_array = np.asarray if host else jnp.asarray
-        self.arrays = [as_array(x) for x, array in pairs if array]
-        others = [None if array else x for x, array in pairs]
+        self.arrays = [
+            as_array(x) for x, array in zip(leaves, kinds, strict=True) if array
+        ]
+        others = [None if array else x for x, array in zip(leaves, kinds, strict=True)]
 
         def run(arrays: Any, tokens: Any, rows: Any) -> Any:
-            given = iter(arrays)
-            filled = [
-                next(given) if array else x
-                for x, array in zip(others, kinds, strict=True)
-            ]
+            given, both = iter(arrays), zip(others, kinds, strict=True)
+            filled = [next(given) if array else x for x, array in both]
             asked = (jax.tree.unflatten(tree, filled),)
             return self._call(() if host and params is None else asked, tokens, rows)
 
@@ -159,9 +158,7 @@ class Callable:
         if self.host and not self._batched:
             return self.evaluate(tokens, rows)
         # A short batch repeats its last input; its results are cut off again.
-        fill = INPUTS_AT_ONCE - len(tokens)
-        whole = np.pad(tokens, [(0, fill), (0, 0)], mode="edge")
-        return self.evaluate(whole, rows)[: len(tokens)]
+        return self.evaluate(padded(tokens, INPUTS_AT_ONCE), rows)[: len(tokens)]
 
     def _call(self, params: tuple[Any, ...], tokens: Any, rows: Any) -> Any:
         """Results for inputs [inputs, tokens] at `rows`; traced, or on the host."""

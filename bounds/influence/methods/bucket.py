@@ -73,6 +73,10 @@ def padded_request(request: InfluenceRequest) -> InfluenceRequest:
         # Shapes of programs hold the number of rows: nearly all rows become all of N.
         more = length - n if _grows(request.rows.size, n) else 0
         watched = (*request.rows.tolist(), *range(n, n + more))
+    # Blocks are sized for substitutions of the padding too if most positions have some.
+    room, places = len(request.pairs), np.unique(request.position).size
+    if _grows(places, n):
+        room = (places + length - n) * -(-room // places)
     return dataclasses.replace(
         request,
         model=request.shared.derive(
@@ -82,7 +86,7 @@ def padded_request(request: InfluenceRequest) -> InfluenceRequest:
         target=padded_target(request),
         pairs=dataclasses.replace(request.pairs, length=length),
         watched=watched,
-        room=_room(request, length),
+        room=room,
     )
 
 
@@ -104,15 +108,6 @@ def padded_model(model: Transformer, length: int, padded: int) -> Transformer:
 def _grows(count: int, length: int) -> bool:
     """True if `count` is at least the share `MOST` of the length."""
     return count >= MOST * length
-
-
-def _room(request: InfluenceRequest, length: int) -> int:
-    """Number of substitutions to size blocks for, padding included if most positions are."""
-    count, n = len(request.pairs), request.tokens.size
-    places = np.unique(request.position).size
-    if not _grows(places, n):
-        return count
-    return (places + length - n) * -(-count // places)
 
 
 def blocks_in_bucket(way: Method, request: InfluenceRequest) -> Iterator[Block]:

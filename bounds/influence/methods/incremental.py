@@ -33,10 +33,8 @@ from bounds.influence.table.layout import choose
 from bounds.influence.targets.change import change_watched
 from bounds.influence.two_layers.block import product_block
 from bounds.influence.two_layers.choice import by_products, product_sizes
-from bounds.readings import unsupported_dropout
+from bounds.readings import unsupported_layers
 from bounds.rounding.precision import Precision
-from bounds.rounding.rounded_block import rounded_block
-from jax_models.model.transformer import Transformer
 
 # Forward passes for one substitution at each position where few rows change: random models
 # of three layers take 15 to 30 at 10^4 tokens on a CPU, 50 at 10^3 (docs/benchmarks.md).
@@ -78,9 +76,8 @@ def _vector_parts(request: InfluenceRequest) -> Iterator[Part]:
         "own_query": False,
         "chosen": request.chosen,
         "at_position": request.own,
+        "rounding": request.precision,
     }
-    if request.precision is not None:
-        options["rounding"] = request.precision
     if len(model.layers) > 1 or request.watches_many:
         yield Part(0, count, request.block(sizes.substitutions, count), options)
         return
@@ -110,13 +107,9 @@ class Incremental(Method):
 
     def refuse(self, request: InfluenceRequest) -> str | None:
         """Reason to refuse (function, no layer, deletion, other rows move), or None."""
-        if not isinstance(request.model, Transformer):
-            return "it needs the model's layers, and a bare function has none to see"
-        if not request.model.layers:
-            return "it needs a layer, and the model has none"
         if request.deletes:
             return "a deletion moves the rows behind it to other places, not one column"
-        return unsupported_dropout(request.model)
+        return unsupported_layers(request.model)
 
     def cost(self, request: InfluenceRequest) -> float:
         """Estimated cost in forward passes, as measured for one, two and more layers."""
@@ -147,7 +140,7 @@ class Incremental(Method):
         model, tokens = request.model, jax.device_put(request.tokens)
         state = _state(request)
         vectors = Kernel(
-            change_block if request.precision is None else rounded_block,
+            change_block,
             (model, request.target_value, tokens, state),
             tuple(_vector_parts(request)),
             state.ties,

@@ -18,7 +18,7 @@ from bounds.influence.propagation.class_layers import run_configurations
 from bounds.influence.request import InfluenceRequest, one_row
 from bounds.influence.result import Block, merge_ties
 from bounds.influence.table.layout import choose
-from bounds.readings import unsupported_attention, unsupported_dropout
+from bounds.readings import unsupported_attention, unsupported_layers
 from jax_models import Transformer
 
 # Substitutions of a block.
@@ -27,11 +27,10 @@ BLOCK = 2**18
 
 def refuse_model(model: object) -> str | None:
     """Reason why a model's rows do not fall into classes on any input, or None."""
-    if not isinstance(model, Transformer):
-        return "it needs the model's layers, and a bare function has none to see"
-    if not model.layers:
-        return "it needs a layer, and the model has none"
-    if lack := unsupported_dropout(model) or unsupported_attention(model.layers):
+    if lack := unsupported_layers(model):
+        return lack
+    assert isinstance(model, Transformer)
+    if lack := unsupported_attention(model.layers):
         return lack
     for depth, layer in enumerate(model.layers):
         attention = layer.attention

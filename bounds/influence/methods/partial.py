@@ -27,14 +27,13 @@ from bounds.influence.propagation.first_layer import (
     other_heads,
     prepare_first,
     replace_tokens,
-    replaced_columns,
     slice_rows,
     update_rows,
 )
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.substitution import is_causal, without_token
+from bounds.influence.substitution import Span, grow, is_causal, without_token
 from bounds.influence.table.layout import Chosen, choose
-from bounds.readings import unsupported_dropout
+from bounds.readings import unsupported_layers
 from jax_models import Transformer
 from jax_models.model.attending import (
     KeyStore,
@@ -86,8 +85,6 @@ COLUMN, SCALARS = 3, 32
 ROWS_PER_BLOCK = 2**14
 # A sequence this short has few keys to spare.
 SHORT = 256
-# First and last row; empty where the last is less.
-Span = tuple[Any, Any]
 
 
 @pytree
@@ -123,21 +120,12 @@ def spans(
     numpy: Any,  # of traced numbers `jax.numpy`
 ) -> list[Span]:
     """First and last row to compute of each layer's input, and of the last's output."""
-
-    def grown(span: Span, sight: Sight, backward: bool) -> Span:
-        reach = int(min(length, sight.reach))
-        # A row that sees keys before it is moved by them: what moves lies on the other side
-        # of a position than what the row of that position reads.
-        down = reach * (sight.before if backward else sight.after)
-        up = reach * (sight.after if backward else sight.before)
-        return span[0] - down, span[1] + up
-
     # Rows that a substitution can move, and rows that a watched one depends on.
     moved, read = [changed], [watched]
     for sight in sights:
-        moved.append(grown(moved[-1], sight, False))
+        moved.append(grow(moved[-1], sight, length, False))
     for sight in reversed(sights):
-        read.append(grown(read[-1], sight, True))
+        read.append(grow(read[-1], sight, length, True))
     return [
         (
             numpy.maximum(numpy.maximum(a[0], b[0]), 0),
@@ -152,31 +140,27 @@ def prepare_passes(
     model: Transformer, tokens: Int[Array, "tokens"], run: UInt[Array, ""] | None
 ) -> BasePass:
     """Arrays of the unchanged input, which passes of changed inputs share."""
-    with perturbation(run, model.is_hard):
-        return _prepare(model, tokens)
-
-
-def _prepare(model: Transformer, tokens: Int[Array, "tokens"]) -> BasePass:
     rows, stores, first, heads, store = [], [], None, None, None
     n = tokens.shape[0]
     everywhere = jnp.arange(n, dtype=jnp.int32)
-    if by_columns(model):
-        layer = model.layers[0]
-        first = prepare_first(model, tokens, everywhere)
-        # Values are held without the part that rows share, whose projection every row has
-        # back that sees a key at all.
-        offset = project_values(layer.attention, first.centre[None])
-        seen = sees_any(layer.attention.sight, everywhere, n)[:, None]
-        values = layer.attention.weighting.read(first.summary)
-        heads = join_heads(values + jnp.where(seen, offset, 0))
-        store = store_keys(layer.attention, attention_input(layer, first.rows))
-    if is_bounded(model):
-        y = embed(model, tokens)
-        rows.append(y)
-        for layer in model.layers:
-            stores.append(store_keys(layer.attention, attention_input(layer, y)))
-            y, _ = apply_layer(layer, y)
+    with perturbation(run, model.is_hard):
+        if by_columns(model):
+            layer = model.layers[0]
+            first = prepare_first(model, tokens, everywhere)
+            # Values are held without the part that rows share, whose projection every row has
+            # back that sees a key at all.
+            offset = project_values(layer.attention, first.centre[None])
+            seen = sees_any(layer.attention.sight, everywhere, n)[:, None]
+            values = layer.attention.weighting.read(first.summary)
+            heads = join_heads(values + jnp.where(seen, offset, 0))
+            store = store_keys(layer.attention, attention_input(layer, first.rows))
+        if is_bounded(model):
+            y = embed(model, tokens)
             rows.append(y)
+            for layer in model.layers:
+                stores.append(store_keys(layer.attention, attention_input(layer, y)))
+                y, _ = apply_layer(layer, y)
+                rows.append(y)
     return BasePass(tuple(rows), tuple(stores), first, heads, store)
 
 
@@ -290,8 +274,7 @@ def _column_rows(
     assert first is not None and heads is not None
     # One column of the first layer is replaced, so that the other columns' share of every
     # row's mean comes from the base pass; the replaced row alone has another query.
-    replaced = replace_tokens(model, tokens, first, position, symbol)
-    columns = replaced_columns(first, replaced)
+    columns = replace_tokens(model, tokens, first, position, symbol)
     places = None if first.places is None else first.places[position]
     own = symbol_rows(model, symbol, places)
     own_heads = _own_heads(layer, base, own, position)
@@ -390,7 +373,11 @@ def _rows_at(
 
     # As many sequences at once as keep a tile of scores as small as it should be.
     together = max(1, tile_elements() // (per_row * block))
-    heads, ties = _mapped(attend, (store, queries), together)
+    if together >= y.shape[0]:
+        heads, ties = jax.vmap(attend)((store, queries))
+    else:
+        batch = None if together == 1 else together
+        heads, ties = jax.lax.map(attend, (store, queries), batch_size=batch)
     return combine_heads(layer, y, heads), ties and reduce_reports(ties)
 
 
@@ -412,15 +399,6 @@ def _attended(
     seen = visible(attention.sight, at, keys)
     tile = Tile(scores, store.values[:, :count], keys, seen)
     return join_heads(attention.weighting.attend(tile))
-
-
-def _mapped(function: Callable[[Any], Any], of_each: Any, together: int) -> Any:
-    """Maps a function over the first axis, `together` entries at once."""
-    count = jax.tree.leaves(of_each)[0].shape[0]
-    if together >= count:
-        return jax.vmap(function)(of_each)
-    batch = None if together == 1 else together
-    return jax.lax.map(function, of_each, batch_size=batch)
 
 
 @functools.partial(jax.jit, static_argnames=("chosen", "tiling"))
@@ -497,17 +475,13 @@ class Partial(Method):
 
     def refuse(self, request: InfluenceRequest) -> str | None:
         """Reason why the model, or a deletion, is unsupported, or None."""
-        model = request.model
-        if not isinstance(model, Transformer):
-            return "it needs the model's layers, and a bare function has none to see"
-        if not model.layers:
-            return "it needs a layer, and the model has none"
-        if request.deletes and not is_causal(model):
+        lack = unsupported_layers(request.model)
+        if lack is None and request.deletes and not is_causal(request.model):
             return (
                 "rows before a deleted token stay as they are only under a causal mask, "
                 "where nothing depends on the length"
             )
-        return unsupported_dropout(model)
+        return lack
 
     def cost(self, request: InfluenceRequest) -> float:
         """Estimated cost in forward passes, from the number of rows that change."""

@@ -14,7 +14,6 @@ from jaxtyping import Float, Int
 
 from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.decide import Proposals, ends_by, remaining_blocks
-from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Done, Method, Run, Screen
 from bounds.influence.methods.incremental import INCREMENTAL, Incremental
 from bounds.influence.request import InfluenceRequest
@@ -24,7 +23,6 @@ from bounds.rounding.precision import PRECISIONS
 from bounds.rounding.ranked import decide_ranked
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
-from jax_models.model.reweight import with_dtype
 from jax_models.run.mesh import count_devices
 
 Cheap = Literal["float32", "bfloat16", "float16"]
@@ -105,51 +103,40 @@ class Proposed(Screen):
         self, request: InfluenceRequest, run: Run, rounding: Done
     ) -> Enclosures:
         """Estimates of all influences, and float64 values of the possible maxima."""
+        way = self.way
         if self.ranks:
-            return decide_ranked(request, self.way, self.precision, run)
-        return decide_proposed(request, self.way, run)
+            return decide_ranked(request, way, self.precision, run)
+        proposals = Proposals.open(request, way, run, "float32")
+        known = proposals.known
+        # Weights, embeddings and positions are rounded once. The runs of the radii move all
+        # of them by sixteen roundings of float32, so that the radii contain that rounding.
+        low = request.in_dtype("float32")
+        count = len(request.pairs)
+        for block in remaining_blocks(known.done, low, way, RUNS):
+            proposals.add(block)
+        lower, upper = ends_by(low, way, known.estimate, known.move)
+        # What float32 has no number for may be anything.
+        lost = ~np.isfinite(upper)
+        lower, upper = np.where(lost, 0.0, lower), np.where(lost, np.inf, upper)
 
+        def enclosed() -> tuple[np.ndarray, np.ndarray]:
+            decided = ~np.isnan(known.value)
+            low, high = proposals.ends()
+            return np.where(decided, low, lower), np.where(decided, high, upper)
 
-def decide_proposed(request: InfluenceRequest, way: Method, run: Run) -> Enclosures:
-    """Enclosures of all influences; possible maxima are decided in float64."""
-    proposals = Proposals(request, run, "float32", way.name, way.sizes(request))
-    known = proposals.known
-    low = _rounded(request)
-    count = len(request.pairs)
-    for block in remaining_blocks(known.done, low, way, RUNS):
-        proposals.add(block)
-    lower, upper = ends_by(low, way, known.estimate, known.move)
-    # What float32 has no number for may be anything.
-    lost = ~np.isfinite(upper)
-    lower, upper = np.where(lost, 0.0, lower), np.where(lost, np.inf, upper)
+        def left() -> np.ndarray:
+            low, high = enclosed()
+            return np.flatnonzero(np.isnan(known.value) & (high >= low.max()))
 
-    def enclosed() -> tuple[Float[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:
-        decided = ~np.isnan(known.value)
-        low, high = proposals.ends(request, way)
-        return np.where(decided, low, lower), np.where(decided, high, upper)
+        def undecided() -> np.ndarray:
+            # The block of the largest first: what it comes to leaves others out.
+            begun = np.isfinite(known.value).any()
+            first = np.argmax(np.where(lost, np.inf, upper), keepdims=True)
+            some = left() if begun else first
+            return _whole(request, way, some) if some.size else some
 
-    def left() -> Int[np.ndarray, "left"]:
-        low, high = enclosed()
-        return np.flatnonzero(np.isnan(known.value) & (high >= low.max()))
-
-    def undecided() -> Int[np.ndarray, "block"]:
-        # The block of the largest first: what it comes to leaves others out.
-        begun = np.isfinite(known.value).any()
-        first = np.argmax(np.where(lost, np.inf, upper), keepdims=True)
-        some = left() if begun else first
-        return _whole(request, way, some) if some.size else some
-
-    proposals.decide(request, way, undecided)
-    ends = enclosed()
-    return proposals.enclosed(request, way, (*ends, np.ones(count, bool)), left())
-
-
-def _rounded(request: InfluenceRequest) -> InfluenceRequest:
-    """Request with the model rounded to float32 and an empty shared base."""
-    # Weights, embeddings and positions are rounded once. The runs of the radii move all of
-    # them by sixteen roundings of float32, so that the radii contain that rounding.
-    model = with_dtype(request.model, "float32")
-    return dataclasses.replace(request, model=model, shared=SharedBase())
+        proposals.decide(undecided)
+        return proposals.enclosed((*enclosed(), np.ones(count, bool)), left())
 
 
 def _whole(

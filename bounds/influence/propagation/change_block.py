@@ -26,7 +26,6 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.propagation.first_layer import (
-    FirstChange,
     PreparedLayer,
     Replaced,
     join_reports,
@@ -34,7 +33,6 @@ from bounds.influence.propagation.first_layer import (
     prepare_first,
     prepare_layer,
     replace_tokens,
-    replaced_columns,
     report_each,
     slice_rows,
     take_rows,
@@ -52,6 +50,8 @@ from bounds.influence.propagation.query_row import (
 from bounds.influence.table.layout import Chosen, choose
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.change import change_watched
+from bounds.rounding.precision import Rounding
+from bounds.rounding.rounded_block import round_products
 from jax_models.model.attending import (
     compute_scores,
     project_key_changes,
@@ -76,17 +76,32 @@ from jax_models.weighting import MovedKeys, TieReport, contract, spread_of
 from jax_models.weighting.base import same_position
 
 
+@pytree
+class IncrementalState:
+    """Quantities of the unchanged input that all substitutions share."""
+
+    first: PreparedLayer
+    # The layers above the first, but the second of two where one row is watched.
+    above: tuple[PreparedLayer, ...]
+    last: QueryRow | None  # the second of two layers, where one row is watched
+    # The watched rows after the last layer, before the final norm; without an axis of rows
+    # where one is watched.
+    output: Float[Array, "*rows width"]
+    watched: Int[Array, "rows"]
+    run: UInt[Array, ""] | None  # the number of a run with moved rows
+    ties: TieReport | None  # of all layers; None where none is hard
+
+
 def second_layer(
     layers: tuple[Layer, ...],  # the first, and the second
-    first: PreparedLayer,  # base pass of all rows
-    last: QueryRow,  # base pass of the query row
-    change: FirstChange,
-    query: Int[Array, "1"],  # position of the query row
+    state: IncrementalState,
+    columns: Replaced,  # which all rows see
+    own: Float[Array, "substitutions width"],  # changes of these rows after the layer
     row_tile: int,
 ) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
     """Change of the second of two layers' output at the query row, and tie reports."""
-    below, layer = layers
-    columns, own = change
+    (below, layer), first, last, query = layers, state.first, state.last, state.watched
+    assert last is not None
     n, weighting = first.store.length, layer.attention.weighting
     sight, position = below.attention.sight, columns.position
     other, at_query = other_rows(below, first, columns, query, take_rows(first, query))
@@ -117,7 +132,7 @@ def second_layer(
         return weighting.merge_change(one[0], two[0]), ties
 
     folded, ties = fold_tiles(lift, merge, n, row_tile)
-    found, more = read_query_row(layer, last, moved, folded)
+    found, more = read_query_row(layer, last, entering, folded)
     return found, [at_query, ties, more]
 
 
@@ -181,16 +196,16 @@ def move_rows(
 
 def propagate_to(
     layers: tuple[Layer, ...],
-    bases: tuple[PreparedLayer, ...],
-    change: FirstChange,
+    state: IncrementalState,
+    columns: Replaced,  # which all rows see
+    own: Float[Array, "substitutions width"],  # changes of these rows after the layer
     tile: int,  # rows of the first layer at once
-    watched: Int[Array, "rows"],
 ) -> tuple[Float[Array, "substitutions rows width"], list[TieReport | None]]:
     """Changes of the watched rows after all layers, and tie reports."""
-    (columns, own), first = change, bases[0]
+    first = state.first
     everywhere = jnp.arange(first.store.length, dtype=jnp.int32)
     # Only the last layer's rows, and its base pass, are the watched ones.
-    wanted = [*[everywhere] * (len(layers) - 1), watched]
+    wanted = [*[everywhere] * (len(layers) - 1), state.watched]
 
     def run(at: Int[Array, "rows"]) -> Any:
         changes, ties = other_rows(layers[0], first, columns, at, take_rows(first, at))
@@ -199,7 +214,7 @@ def propagate_to(
 
     changes, ties = map_rows(run, wanted[0], tile)
     changes, reports = changes.transpose(2, 0, 1), [join_reports(ties)]
-    for layer, base, at in zip(layers[1:], bases[1:], wanted[1:], strict=True):
+    for layer, base, at in zip(layers[1:], state.above, wanted[1:], strict=True):
         move = functools.partial(move_rows, layer, base, wanted=at)
         changes, ties = jax.lax.map(move, changes)
         reports.append(join_reports(ties))
@@ -212,22 +227,6 @@ ONE_LAYER_BATCH = 8192
 IN_FLIGHT = 4
 
 
-@pytree
-class IncrementalState:
-    """Quantities of the unchanged input that all substitutions share."""
-
-    first: PreparedLayer
-    # The layers above the first, but the second of two where one row is watched.
-    above: tuple[PreparedLayer, ...]
-    last: QueryRow | None  # the second of two layers, where one row is watched
-    # The watched rows after the last layer, before the final norm; without an axis of rows
-    # where one is watched.
-    output: Float[Array, "*rows width"]
-    watched: Int[Array, "rows"]
-    run: UInt[Array, ""] | None = None  # the number of a run with moved rows
-    ties: TieReport | None = None  # of all layers; None where none is hard
-
-
 @jax.jit
 def prepare(
     model: Transformer,
@@ -237,22 +236,6 @@ def prepare(
     run: UInt[Array, ""] | None = None,
 ) -> IncrementalState:
     """Base pass for influences on row `query`, or on many `rows` if `query` is None."""
-    # Run 0 moves nothing; None leaves moves out of the program.
-    with perturbation(run, model.is_hard):
-        state = _prepare(model, tokens, query, rows)
-    ties = None
-    if model.is_hard:
-        bases = (state.first, *state.above, state.last)
-        ties = merge_reports(model, [x and x.ties for x in bases])
-    return dataclasses.replace(state, run=run, ties=ties)
-
-
-def _prepare(
-    model: Transformer,
-    tokens: Int[Array, "tokens"],
-    query: Int[Array, ""] | int | None,
-    rows: Int[Array, "rows"] | None,
-) -> IncrementalState:
     everywhere, depth = jnp.arange(tokens.shape[0], dtype=jnp.int32), len(model.layers)
     one_row = query is not None
     rows = jnp.asarray([query], jnp.int32) if one_row else rows
@@ -262,19 +245,24 @@ def _prepare(
     wanted = [*[everywhere] * (depth - 1), rows]
     if depth == 1 and not one_row:
         wanted = [everywhere]
-    bases = [prepare_first(model, tokens, wanted[0])]
-    if depth == 2 and one_row:
-        last = prepare_query_row(model.layers[1], bases[0].output, rows[0])
-        return IncrementalState(bases[0], (), last, last.output, rows)
-    for layer, these in zip(model.layers[1:], wanted[1:], strict=True):
-        bases.append(prepare_layer(layer, bases[-1].output, these))
-    first, *above = bases
-    output = bases[-1].output
-    if one_row:
+    above, last, ties = [], None, None
+    # Run 0 moves nothing; None leaves moves out of the program.
+    with perturbation(run, model.is_hard):
+        top = first = prepare_first(model, tokens, wanted[0])
+        if depth == 2 and one_row:
+            last = prepare_query_row(model.layers[1], first.output, rows[0])
+        else:
+            for layer, these in zip(model.layers[1:], wanted[1:], strict=True):
+                top = prepare_layer(layer, top.output, these)
+                above.append(top)
+    output = top.output if last is None else last.output
+    if one_row and last is None:
         output = output[0]
-    elif not above:
+    elif not above and last is None:
         output = output[rows]
-    return IncrementalState(first, tuple(above), None, output, rows)
+    if model.is_hard:
+        ties = merge_reports(model, [x and x.ties for x in (first, *above, last)])
+    return IncrementalState(first, tuple(above), last, output, rows, run, ties)
 
 
 def block_sizes(
@@ -334,8 +322,13 @@ def block_bytes(
     return float((pairs + tile) * model.dtype.itemsize)
 
 
+# Fields of `Replaced` that are changes; the others are of whole rows.
+CHANGES = ("row_change", "query_change", "key_change", "value_change")
+
+
 @functools.partial(
-    jax.jit, static_argnames=("row_tile", "own_query", "chosen", "at_position")
+    jax.jit,
+    static_argnames=("row_tile", "own_query", "chosen", "at_position", "rounding"),
 )
 def change_block(
     model: Transformer,
@@ -349,28 +342,38 @@ def change_block(
     own_query: bool = False,
     chosen: Chosen = None,
     at_position: bool = False,  # of all rows only that of the position is watched
+    rounding: Rounding | None = None,  # of products of changes, without hard attention
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target under a block of substitutions, and one tie report."""
-    options = row_tile, own_query, chosen, at_position
-    with perturbation(state.run, model.is_hard):
+
+    def carry(*given: Any) -> Any:
+        how = {"own_query": own_query, "at_position": at_position}
+        changes, ties = _carry(*given, row_tile=row_tile, **how)
+        return choose(changes, chosen), ties
+
+    # Estimates by rounded products have no runs with moved inputs.
+    with perturbation(None if rounding else state.run, model.is_hard):
         replaced = replace_tokens(model, tokens, state.first, position, symbol)
-        return carry_block(model, target, state, replaced, *options)
+        given = model, target, state, replaced
+        if rounding is None:
+            return carry(*given)
+    *fixed, still = jax.tree.map(lambda _: False, given)
+    moved = dataclasses.replace(still, **dict.fromkeys(CHANGES, True))
+    return round_products(rounding, carry, given, (*fixed, moved))
 
 
-def carry_block(
+def _carry(
     model: Transformer,
     target: Target,
     state: IncrementalState,
     replaced: Replaced,
     row_tile: int,
     own_query: bool,
-    chosen: Chosen,
-    at_position: bool = False,
+    at_position: bool,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
     """Changes of the target that `replaced` tokens make, and one tie report."""
-    first, layer, last = state.first, model.layers[0], state.last
+    first, layer = state.first, model.layers[0]
     at, one_row = state.watched, state.output.ndim == 1
-    columns = replaced_columns(first, replaced)
     if len(model.layers) == 1 and one_row:
         # The base pass holds the query's row alone. A block is the query's own token
         # (`own_query`), or does not hold it.
@@ -380,19 +383,15 @@ def carry_block(
             found, ties = merged_rows(layer, first, replaced, slots)
         else:
             rows = take_rows(first, jnp.zeros_like(at))
-            others, ties = other_rows(layer, first, columns, at, rows)
+            others, ties = other_rows(layer, first, replaced, at, rows)
             found = others[0].T
         reports = []
     else:
         own, ties = own_rows(layer, first, replaced, replaced.position)
-        change = columns, own
-        if last is not None:
-            given = model.layers, first, last, change, at, row_tile
-            found, reports = second_layer(*given)
-        else:
-            bases = first, *state.above
-            found, reports = propagate_to(model.layers, bases, change, row_tile, at)
-            found = found[:, 0] if one_row else found
+        carry = propagate_to if state.last is None else second_layer
+        found, reports = carry(model.layers, state, replaced, own, row_tile)
+        if one_row and state.last is None:
+            found = found[:, 0]
     reports.append(ties)
     if at_position:
         of_one = functools.partial(change_watched, model, target)
@@ -403,7 +402,7 @@ def carry_block(
         )
     else:
         moved = change_watched(model, target, state.output, found)
-    return choose(moved, chosen), merge_reports(model, reports)
+    return moved, merge_reports(model, reports)
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:

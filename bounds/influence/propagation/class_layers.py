@@ -150,17 +150,6 @@ def change_configurations(
     return changes, reduce_reports(reports)
 
 
-def batch_size(model: Transformer, configurations: Configurations) -> int:
-    """Configurations at a time: one, or as many as have scores within a tile."""
-    k = configurations.symbol.shape[1]
-    per_pair = max(x.attention.num_heads * x.attention.pair_width for x in model.layers)
-    room = tile_elements() // (per_pair * k * k)
-    wanted = next(
-        (size for size in AT_ONCE if size >= len(configurations)), AT_ONCE[-1]
-    )
-    return max(1, min(room, wanted))
-
-
 def run_configurations(
     model: Transformer,
     encodings: Float[Any, "encodings width"],
@@ -171,7 +160,12 @@ def run_configurations(
     run: UInt[Array, ""] | None,
 ) -> Iterator[tuple[Float[np.ndarray, "configurations entries"], Ties | None]]:
     """Yields the target's changes under batches of configurations, and each batch's ties."""
-    model, batch = at_length(model, length), batch_size(model, configurations)
+    model, k = at_length(model, length), configurations.symbol.shape[1]
+    # One at a time, or as many as have scores within a tile.
+    per_pair = max(x.attention.num_heads * x.attention.pair_width for x in model.layers)
+    room = tile_elements() // (per_pair * k * k)
+    sizes = (size for size in AT_ONCE if size >= len(configurations))
+    batch = max(1, min(room, next(sizes, AT_ONCE[-1])))
     shared = jax.device_put((model, target, encodings))
 
     def start_batch(part: Configurations) -> tuple[Configurations, Any]:

@@ -10,7 +10,7 @@ Only the replaced row i has a new input, so any other row sees one replaced key/
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ def centred_store(
 ) -> tuple[KeyStore, Float[Array, "heads d_v"], Float[Array, "width"]]:
     """Keys and values of `inputs` less a centre c, the values' offset W_v c, and c.
 
-    Keys are of `inputs` themselves, with their bias, unless `shares_offsets`.
+    Keys are those of `keys_about`.
 
     A weighted mean of values is one of centred values plus the same offset, at every
     row that sees anything, so the offset drops out of all changes. Left in, its
@@ -87,19 +87,15 @@ def keys_about(
     # None where keys are the same at all positions.
     positions: Int[Array, "keys"] | None,
 ) -> Float[Array, "heads keys d_k"]:
-    """Keys as in `centred_store`: of the inputs less the centre if `shares_offsets`."""
-    if shares_offsets(attention):
+    """Keys of the inputs; of those less the centre where offsets of keys drop out."""
+    # A vector added to all keys adds the same to all scores of a row. Softmax ignores such
+    # a part, and it is left out: it may be far larger than the differences of scores, and
+    # they would be rounded relative to it.
+    same = attention.scoring.bilinear and attention.linear_keys
+    if same and not attention.weighting.hard:
         keys = project_key_changes(attention, inputs - centre, length, positions)
         return perturb(keys, positions)
     return project_keys(attention, inputs, length, positions)
-
-
-def shares_offsets(attention: Attention) -> bool:
-    """True if a vector added to all keys adds the same to all scores of a row."""
-    # Softmax ignores such a part, and it is left out: it may be far larger than the
-    # differences of scores, and they would be rounded relative to it.
-    same = attention.scoring.bilinear and attention.linear_keys
-    return same and not attention.weighting.hard
 
 
 def common_part(
@@ -132,32 +128,18 @@ class PreparedLayer:
 
 @pytree
 class Replaced:
-    """Changes of the replaced rows in the first layer, for a block of substitutions."""
+    """Replaced rows of a block of substitutions in the first layer, and their changes."""
 
     position: Int[Array, "substitutions"]
     row_change: Float[Array, "substitutions width"]  # of y^(0) at the replaced position
     query_change: Float[Array, "heads substitutions d_k"]
-    key_change: Float[Array, "heads substitutions d_k"]
-    value_change: Float[Array, "heads substitutions d_v"]
-    # formed from the new row itself, not as a sum
-    new_value: Float[Array, "heads substitutions d_v"]
-
-
-@pytree
-class ReplacedColumns:
-    """Keys and values of the replaced positions in the first layer, and their changes."""
-
-    position: Int[Array, "substitutions"]
-    keys: Float[Array, "heads substitutions d_k"]
+    key: Float[Array, "heads substitutions d_k"]  # before
     key_change: Float[Array, "heads substitutions d_k"]
     # Columns last, as in all arrays of rows times columns: tiles read them as they lie.
-    values: Float[Array, "heads d_v substitutions"]
+    value: Float[Array, "heads d_v substitutions"]  # before
     value_change: Float[Array, "heads d_v substitutions"]
-    new_values: Float[Array, "heads d_v substitutions"]
-
-
-# Replaced columns, which all rows see, and changes of the replaced rows after the layer.
-FirstChange: TypeAlias = tuple[ReplacedColumns, Float[Array, "substitutions width"]]
+    # formed from the new row itself, not as a sum
+    new_value: Float[Array, "heads d_v substitutions"]
 
 
 def prepare_first(
@@ -213,35 +195,33 @@ def replace_tokens(
     position: Int[Array, "substitutions"],
     symbol: Int[Array, "substitutions"],
 ) -> Replaced:
-    """Changes of input row, query, key and value at each replaced position."""
+    """Input row, query, key and value at each replaced position, and their changes."""
     layer, attention = model.layers[0], model.layers[0].attention
     places = None if first.places is None else first.places[position]
     change = symbol_changes(model, tokens[position], symbol, places)
     after = symbol_rows(model, symbol, places)
     rows, n = first.rows[position], tokens.shape[0]
-    projected = project_changes(layer, rows, change, n, position)
+    query, key, value = project_changes(layer, rows, change, n, position)
     after = attention_input(layer, after) - first.centre
-    new_value = project_value_changes(attention, after)
-    return Replaced(position, change, *projected, new_value)
-
-
-def replaced_columns(first: PreparedLayer, replaced: Replaced) -> ReplacedColumns:
-    """Replaced columns of a block of substitutions, for all tiles of rows."""
-    at = replaced.position
-    return ReplacedColumns(
-        at,
-        first.store.keys[:, at],
-        replaced.key_change,
-        first.store.values[:, at].swapaxes(1, 2),
-        replaced.value_change.swapaxes(1, 2),
-        replaced.new_value.swapaxes(1, 2),
+    values = (
+        first.store.values[:, position],
+        value,
+        project_value_changes(attention, after),
+    )
+    return Replaced(
+        position,
+        change,
+        query,
+        first.store.keys[:, position],
+        key,
+        *(x.swapaxes(1, 2) for x in values),
     )
 
 
 def other_rows(
     layer: Layer,
     first: PreparedLayer,
-    columns: ReplacedColumns,
+    columns: Replaced,
     at: Int[Array, "rows"],
     rows: Any,  # of `take_rows`
 ) -> tuple[Float[Array, "rows width substitutions"], TieReport | None]:
@@ -253,14 +233,14 @@ def other_rows(
 def other_heads(
     layer: Layer,
     first: PreparedLayer,
-    columns: ReplacedColumns,
+    columns: Replaced,
     at: Int[Array, "rows"],
     rows: Any,  # of `take_rows`
 ) -> tuple[Float[Array, "rows concatenated substitutions"], TieReport | None]:
     """Changes of the heads of rows j != i when token i is replaced, and ties."""
     queries, summary, _ = rows
     attention, n = layer.attention, first.store.length
-    keys, position = columns.keys, columns.position
+    keys, position = columns.key, columns.position
     scores = compute_scores(attention, queries, keys, n, at, position)
     seen = visible(attention.sight, at, position)
     column = Column(
@@ -269,10 +249,10 @@ def other_heads(
         score_change=score_changes(
             attention, queries, keys, n, at, moved_keys=columns.key_change
         ),
-        value=columns.values,
+        value=columns.value,
         value_change=columns.value_change,
         visible=seen & ~same_position(at[:, None], position, scores.dtype),
-        new_value=columns.new_values,
+        new_value=columns.new_value,
     )
     heads = attention.weighting.replace(summary, column)
     ties = attention.weighting.ties_replaced(summary, column, at)

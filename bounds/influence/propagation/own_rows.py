@@ -87,9 +87,7 @@ def _softmax_rows(
     everywhere = jnp.arange(n, dtype=jnp.int32)
     centred = (store.keys - store.keys.mean(axis=1, keepdims=True)).swapaxes(1, 2)
     reads = jnp.concatenate([store.values, jnp.ones_like(store.values[..., :1])], -1)
-    projected = replaced.query_change, replaced.key_change, replaced.value_change
-    by_row = (x.swapaxes(0, 1) for x in projected)
-    arrays = (slots, replaced.position, replaced.row_change, *by_row)
+    arrays = (slots, *_by_row(replaced)[:5])
 
     def shift_by(
         query_change: Float[Array, "heads #rows d_k"],
@@ -220,11 +218,20 @@ def merged_rows(
         rows = change_rows(layer, base, row_change, heads)
         return rows, report_each(at, weighting.ties_changed(change, at))
 
-    position, row_change, *projected = jax.tree.leaves(replaced)
-    arrays = (position, row_change, *(x.swapaxes(0, 1) for x in projected))
     block = row_block(slots.shape[0], 4 * attention.num_heads * tile)
-    rows, ties = map_rows(run, (arrays, slots), block)
+    rows, ties = map_rows(run, (_by_row(replaced), slots), block)
     return rows, join_reports(ties)
+
+
+def _by_row(replaced: Replaced) -> tuple[Array, ...]:
+    """Position, row, query, key, value changes and new values, substitutions first."""
+    values = replaced.value_change, replaced.new_value
+    return (
+        replaced.position,
+        replaced.row_change,
+        *(x.swapaxes(0, 1) for x in (replaced.query_change, replaced.key_change)),
+        *(x.transpose(2, 0, 1) for x in values),
+    )
 
 
 def _own(

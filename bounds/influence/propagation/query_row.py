@@ -97,21 +97,12 @@ def prepare_query_row(
     )
 
 
-@pytree
-class MovedQuery:
-    """Change of the query row itself under each substitution of a block."""
-
-    row_change: Float[Array, "substitutions width"]
-    query_change: Float[Array, "heads substitutions d_k"]  # divided by the score scale
-
-
 def move_query(
     layer: Layer, last: QueryRow, row_change: Float[Array, "substitutions width"]
-) -> MovedQuery:
-    """Change of the query under each substitution, from that of the query row."""
+) -> Float[Array, "heads substitutions d_k"]:
+    """Change of the query, over the score scale, from that of the query row."""
     row, n = last.rows[last.position], last.rows.shape[0]
-    queries = change_queries(layer, row, row_change, n, last.position)
-    return MovedQuery(row_change, queries)
+    return change_queries(layer, row, row_change, n, last.position)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +153,12 @@ class RowTile:
         return (others + alone * self.own).swapaxes(1, 2)
 
 
-def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) -> Any:
+def lift_rows(
+    layer: Layer,
+    last: QueryRow,
+    query_change: Float[Array, "heads substitutions d_k"],
+    rows: RowTile,
+) -> Any:
     """Change of the query row's summary by a tile of input rows that have all moved."""
     attention, at, n = layer.attention, rows.at, last.rows.shape[0]
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
@@ -181,7 +177,7 @@ def lift_rows(layer: Layer, last: QueryRow, moved: MovedQuery, rows: RowTile) ->
             attention,
             last.query,
             keys,
-            moved.query_change,
+            query_change,
             rows,
             n,
             last.position,
@@ -234,7 +230,10 @@ def weighted_rows(weights: Weights, rows: Changes) -> Sums:
 
 
 def read_query_row(
-    layer: Layer, last: QueryRow, moved: MovedQuery, change: Any
+    layer: Layer,
+    last: QueryRow,
+    row_change: Float[Array, "substitutions width"],
+    change: Any,
 ) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
     """Change of the query row's output from its change summary, and ties."""
     attention = layer.attention
@@ -244,5 +243,5 @@ def read_query_row(
         attention.weighting.read_change(change),
         precision=HIGHEST,
     )
-    output = change_rows(layer, last.base, moved.row_change, join_heads(heads))
+    output = change_rows(layer, last.base, row_change, join_heads(heads))
     return output, attention.weighting.ties_changed(change, last.position)

@@ -24,7 +24,6 @@ from bounds.influence.propagation.first_layer import (
     prepare_first,
     prepare_layer,
     replace_tokens,
-    replaced_columns,
     take_rows,
 )
 from bounds.influence.propagation.own_rows import own_rows
@@ -76,7 +75,7 @@ def screen_last_row(
     found = carry_row(layer, base.by_row, row, own, moved, row_tile)
     rest = found.defect + (base.input_weight[:, None] * inputs.defect).sum(axis=0)
     final = prepared.output[0]
-    change = change_target(model, final, found.change, target).T
+    change = change_target(model, target, final, found.change)[1].T
     if model.final_norm is not None:
         after = Moved(final[None], found.change.T[None], found.unknown[None])
         beyond = defect(model.final_norm, after)[0]
@@ -238,11 +237,10 @@ def enter(
     model, tokens, first = level.model, level.tokens, level.base.first
     layer = model.layers[0]
     replaced = replace_tokens(model, tokens, first, position, symbol)
-    columns = replaced_columns(first, replaced)
     own, _ = own_rows(layer, first, replaced, position)
 
     def run(at: Int[Array, "rows"]) -> Float[Array, "rows width substitutions"]:
-        return other_rows(layer, first, columns, at, take_rows(first, at))[0]
+        return other_rows(layer, first, replaced, at, take_rows(first, at))[0]
 
     everywhere = jnp.arange(tokens.shape[0], dtype=jnp.int32)
     known = map_rows(run, everywhere, row_tile)

@@ -39,21 +39,11 @@ def exit_program(model: Transformer, reads: str) -> Program:
 
 def change_target(
     model: Transformer,
-    output: Float[Array, "width"],
-    change: Float[Array, "*batch width"],
-    reads: str,
-) -> Float[Array, "*batch classes"]:
-    """Change of the row that targets read, from that of a row before the final norm."""
-    return _change_at_exit(model, reads, output, change)[1]
-
-
-def _change_at_exit(
-    model: Transformer,
     reads: str,
     output: Float[Array, "width"],
     change: Float[Array, "*batch width"],
 ) -> tuple[Float[Array, "classes"], Float[Array, "*batch classes"]]:
-    """Row that targets read after the exit, and its change."""
+    """Row that targets read, and its change, from those of a row before the final norm."""
     program = exit_program(model, reads)
     base = program.value({"y": output})
     return base[program.output], program.change(base, {"y": change})[program.output]
@@ -102,7 +92,7 @@ def change_watched(
     """Changes of all watched targets, from changes of rows before the final norm."""
     if outputs.ndim == 1:
         outputs, changes = outputs[None], changes[:, None]
-    by_row = functools.partial(_change_at_exit, model, target.reads)
+    by_row = functools.partial(change_target, model, target.reads)
     rows, moved = jax.vmap(by_row, in_axes=(0, 1), out_axes=(0, 1))(outputs, changes)
     return apply_rule(target, rows, moved)
 

@@ -53,14 +53,14 @@ class Columns(NamedTuple):
         """Columns of a block, with the changes of replaced rows and of the query row."""
         below, layer = model.layers
         at = replaced.position
-        keys, values = first.store.keys[:, at], first.store.values[:, at]
-        change = replaced.key_change[:, 0], replaced.value_change[:, 0]
+        change = replaced.key_change[:, 0], replaced.value_change[..., 0]
         own, _ = own_rows(below, first, replaced, at, alike=True)
         lost = _dominates(first, change[0])[at]
-        columns = at, keys, values.swapaxes(1, 2), *change
+        columns = at, replaced.key, replaced.value, *change
         rows = PairRows.of(below, first, columns, query, take_rows(first, query))
         share = rows.share(columns)[:, 0, :, None]
         # A column near the attended value leaves little of the two parts.
+        values = replaced.value.swapaxes(1, 2)
         parts = share * rows.moved, share * rows.turn[..., None] * values
         heads = join_heads(parts[0] + parts[1])
         largest = functools.reduce(jnp.maximum, (abs(x).max((0, 2)) for x in parts))
@@ -68,7 +68,7 @@ class Columns(NamedTuple):
         base = jax.tree.map(lambda x: x[query], first.base)
         entering = change_rows(below, base, jnp.zeros_like(own), heads)
         entering = jnp.where((at == query)[:, None], own, entering)
-        moved = move_query(layer, last, entering).query_change.swapaxes(1, 2)
+        moved = move_query(layer, last, entering).swapaxes(1, 2)
         queries = moved + last.query.swapaxes(1, 2)
         return Columns(*columns, own, lost, entering, moved, queries)
 

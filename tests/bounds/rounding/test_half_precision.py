@@ -9,7 +9,8 @@ import pytest
 import bounds
 import jax_models as jm
 from bounds import Incremental
-from bounds.rounding import ranked, rounded_block
+from bounds.influence.propagation import change_block
+from bounds.rounding import ranked
 from bounds.rounding.precision import PRECISIONS
 from bounds.rounding.rounded_block import round_products
 from tests.bounds.influence.models import TOKENS, build, scaled_weights
@@ -107,7 +108,13 @@ def test_what_the_base_pass_fixes_is_not_rounded(plant):
     question = {"rows": "all", "positions": [3, 8]}
     question |= {"method": Incremental("bfloat16")}
     right = bounds.scan(scaled, TOKENS, **question).measured_error
-    plant(rounded_block, "round_products", lambda *given: round_everything(*given[:-1]))
+    plant(
+        change_block,
+        "round_products",
+        lambda rounding, function, arguments, moves: round_products(
+            rounding, function, arguments, jax.tree.map(lambda _: True, moves)
+        ),
+    )
     wrong = bounds.scan(scaled, TOKENS, **question).measured_error
     assert wrong.median > 5 * right.median
 

@@ -80,7 +80,7 @@ def examine(model, query, target="activation", groups=2, rank=0, tokens=TOKENS):
         return (error[shows] / np.maximum(bound[shows], 1e-300)).max(initial=0.0)
 
     final = jnp.asarray(before[-1][query])
-    exact = jax.vmap(lambda x: change_target(model, final, x, target))(
+    exact = jax.vmap(lambda x: change_target(model, target, final, x)[1])(
         change[-1][:, query]
     )
     ratios = {"target": excess(norms(exact - np.asarray(found.change)), found.error)}
