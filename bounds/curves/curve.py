@@ -202,15 +202,9 @@ def bound_curve(
     expect_kind("store", results, ResultStore, "an open store of results, or None")
     finish_cells(results, [*cells.measurements, *cells.bounds])
     curve = read_curve(cells, results, trained_to)
-    rows = tuple(
-        {
-            name: row[name]
-            for name in ("n", "input", *ROW, *bound_columns())
-            if name in row
-        }
-        for row in curve.measurements
-    )
-    return dataclasses.replace(curve, measurements=Table(rows))
+    names = ("n", "input", *ROW, *bound_columns())
+    rows = ({x: row[x] for x in names if x in row} for row in curve.measurements)
+    return dataclasses.replace(curve, measurements=Table(tuple(rows)))
 
 
 def read_curve(

@@ -22,7 +22,6 @@ from bounds.influence.method import Run, Way
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.targets.table import as_value
 from bounds.numbers.notation import parse_temperature, temperature_label
-from bounds.rounding.precision import Precision
 from bounds.store.output import sha256
 from jax_models.errors import InputError
 from jax_models.format.pieces import decode_temperature, encode_temperature
@@ -70,11 +69,6 @@ class Question:
     memory_limit: int | None = None
 
     @property
-    def precision(self) -> Precision | None:
-        """Half precision of the method's products, or None for the model's float type."""
-        return precision_of(self.method)
-
-    @property
     def watched(self) -> dict[str, Any]:
         """Position and target as arguments by name."""
         return {"query": self.query, "target": self.target}
@@ -92,7 +86,7 @@ class Question:
             tokens,
             **self.watched,
             run=Run(mesh=mesh, memory_limit=self.memory_limit),
-            precision=self.precision,
+            precision=precision_of(self.method),
             **more,
         )
 

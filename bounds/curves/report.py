@@ -12,7 +12,7 @@ from bounds.curves.columns import CurveColumn, shown_bounds
 from bounds.curves.curve import BoundCurve, corrected_gap
 from bounds.curves.measurement import influence_value
 from bounds.numbers.kind import ROUNDING, RTOL_EXACT
-from bounds.numbers.notation import WIDTH, aligned, ruled
+from bounds.numbers.notation import WIDTH, aligned, column_table, ruled
 
 TOO_FEW = "too few lengths to fit"
 
@@ -117,23 +117,21 @@ def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
 
 def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
     """Table of bounds, and lines on bounds that do not apply; empty without both."""
-    rows = [row for curve in curves for row in curve.measurements]
-    columns = [
-        column
-        for kind in shown_bounds()
-        for column in kind.columns
-        if any(row.get(column.name) is not None for row in rows)
+    columns = [column for kind in shown_bounds() for column in kind.columns]
+    rows = [
+        {**row, "weighting": curve.label, "value": influence_value(row)}
+        for curve in curves
+        for row in curve
+        if any(row.get(column.name) is not None for column in columns)
     ]
     lines = []
-    if columns:
-        table = [["weighting", "n", "exact", *(column.heading for column in columns)]]
-        for label, row in ((curve.label, row) for curve in curves for row in curve):
-            numbers = [row.get(column.name) for column in columns]
-            if any(number is not None for number in numbers):
-                cells = ["-" if x is None else f"{x:.4g}" for x in numbers]
-                exact = f"{influence_value(row):.4g}"
-                table.append([label, str(row["n"]), exact, *cells])
-        lines += ["", *textwrap.wrap(_meanings(columns), WIDTH), *aligned(table)]
+    if rows:
+        there = {name for row in rows for name, x in row.items() if x is not None}
+        columns = [column for column in columns if column.name in there]
+        shown = [("weighting", "weighting"), ("n", "n"), ("exact", "value")]
+        shown += [(column.heading, column.name) for column in columns]
+        table = column_table(rows, shown, ".4g")
+        lines += ["", *textwrap.wrap(_meanings(columns), WIDTH), *table]
         for sentence in (sentence for c in curves for sentence in describe_gap(c)):
             lines += textwrap.wrap(sentence, WIDTH)
     lacking: dict[str, list[str]] = {}

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from bounds.influence.choice import Choice, Keep, choose_method
-from bounds.influence.find import ends_of, find, has_top, with_top
+from bounds.influence.find import ends_of, find, has_top, top_moves, top_rows
 from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Done, Rounding, Run, Screen, Way
 from bounds.influence.methods.proposed import Proposed
@@ -110,23 +110,12 @@ def answer(
     done = choose_rounding(request, choice.way, rounding)
     found = find(request, choice, done, run)
     if has_top(request, choice, done):
-        found = with_top(request, choice, found)
-    if isinstance(choice.way, Proposed) and found.values.size:
-        choice = dataclasses.replace(choice, reason=proposal_reason(choice, found))
+        rows = top_rows(request, choice, found.values)
+        found = found.with_moves(rows, top_moves(request, choice, rows))
     settled = settle(request, choice, found, done, ties, keep)
     if request.precision is None:
         return settled
     return dataclasses.replace(settled, measured_error=measure_error(request))
-
-
-def proposal_reason(choice: Choice, found: Found) -> str:
-    """Reason for the choice of `Proposed`, with the number of values decided in float64."""
-    way = choice.way
-    assert isinstance(way, Proposed)
-    return (
-        f"{choice.reason}; all {'ranked' if way.ranks else 'proposed'} in "
-        f"{way.precision}, {found.evaluated} of {found.values.size} decided in float64"
-    )
 
 
 def settle(
@@ -138,17 +127,28 @@ def settle(
     keep: Keep = "pairs",
 ) -> Any:
     """`Influence` or `Scan` of found values; raises or warns of ambiguous ties."""
-    met = found.ties
+    way, met, reason = choice.way, found.ties, choice.reason
     if met is not None:
         judge_ties(request.model, met, f"row {met.row}", ties)
-    lower, upper, enclosed = ends_of(request, choice.way, found, rounding)
-    known = rounding != "none" and _is_known(request, found.values, enclosed)
+    if isinstance(way, Proposed) and found.values.size:
+        reason += (
+            f"; all {'ranked' if way.ranks else 'proposed'} in {way.precision}, "
+            f"{found.evaluated} of {found.values.size} decided in float64"
+        )
+    lower, upper, enclosed = ends_of(request, way, found, rounding)
+    # The largest influence is one of those that have a radius, if any has. Cells of a table
+    # that cannot change have a radius, 0, though no others have.
+    known = bool(enclosed.any() or not enclosed.size)
+    if request.layout is not None and found.values.size:
+        largest = np.nan_to_num(np.abs(found.values), nan=-1.0).argmax()
+        known = bool(enclosed.flat[largest])
+    known = known and rounding != "none"
     error = found.error if isinstance(found, Enclosures) else None
     hypotheses = hypotheses_of(rounding) if known else ()
     stated = {
         "target": request.target,
-        "method": choice.way.name,
-        "reason": choice.reason,
+        "method": way.name,
+        "reason": reason,
         "rounding": rounding,
         "substitutions": len(request.pairs),
         "ties": met,
@@ -165,20 +165,6 @@ def settle(
     return scan_of(
         request, (found.values, lower, upper, enclosed), {"kind": kind} | stated
     )
-
-
-def _is_known(
-    request: InfluenceRequest,
-    values: Float[np.ndarray, "*axes"],
-    enclosed: Bool[np.ndarray, "*axes"],
-) -> bool:
-    """True where the largest result has a radius, or there is no result at all."""
-    if request.layout is None or not values.size:
-        # The largest influence is one of those that have a radius, if any has.
-        return bool(enclosed.any() or not enclosed.size)
-    # Cells of a table that cannot change have a radius, 0, though no others have.
-    largest = np.nan_to_num(np.abs(values), nan=-1.0).argmax()
-    return bool(enclosed.flat[largest])
 
 
 def _influence(

@@ -85,7 +85,14 @@ def open_progress(
             f"checkpoint = {str(run.checkpoint)!r}: there is no folder {path.parent}; "
             "create it, or name a file in another"
         )
-    question = _digest(request, (*rules, __version__))
+    # The tolerance and the budget of a screen are no part of it, so that a later call may
+    # go further.
+    asked: tuple[Any, ...] = request.model, request.tokens
+    asked += request.position, request.symbol
+    if leaves := jax.tree.leaves(request.target_value):  # its text may not show them
+        asked += (leaves,)
+    words = repr((request.query, request.target, (*rules, __version__))).encode()
+    question = sha256(words + in_bytes(asked))
     state = _read(path, question, count)
     saved = time.monotonic()
 
@@ -144,14 +151,3 @@ def checkpoint_name(
 ) -> str:
     """Name of a checkpoint file: `what` and a hash of `question`."""
     return f"{what}-{sha256(canonical_json(question).encode())[:16]}.npz"
-
-
-def _digest(request: InfluenceRequest, rules: tuple[Any, ...]) -> str:
-    """Hash of `rules` and a request's model, input, query, substitutions, target."""
-    # The tolerance and the budget of a screen are no part of it, so that a later call may go
-    # further.
-    asked = (request.model, request.tokens, request.position, request.symbol)
-    if leaves := jax.tree.leaves(request.target_value):  # its text may not show them
-        asked = (*asked, leaves)
-    words = repr((request.query, request.target, rules)).encode()
-    return sha256(words + in_bytes(asked))

@@ -8,7 +8,6 @@ whose floats are off by a few roundings; radii are computed from moves.
 
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import numpy as np
@@ -46,28 +45,25 @@ from jax_models.run.mesh import check_agreement, written_out
 def find(
     request: InfluenceRequest, choice: Choice, rounding: Done, run: Run | None = None
 ) -> Found:
-    """Values of all substitutions by a method, or enclosures by a screen."""
+    """Values of all substitutions by a method, or enclosures by a screen.
+
+    Raises `InputError` in every process unless all have one request and choice.
+    """
     way, run = choice.way, run or Run()
     refuse_vanishing_rows(request)
     if len(request.pairs) and request.mesh is not None:
-        agree(request, choice, rounding, run.checkpoint is not None)
+        arrays = (request.model, request.tokens, request.position, request.symbol)
+        arrays += (jax.tree.leaves(request.target),)  # which its text may not show
+        # All or none keep a checkpoint: process 0 reads it for the others. Blocks are of
+        # one size in all of them, whatever memory each has.
+        asked = (request.query, request.target, way, choice.sizes, request.watched)
+        asked += (request.reading, request.precision, rounding, run.checkpoint is None)
+        check_agreement(repr(asked).encode() + written_out(arrays, request.mesh))
     if isinstance(way, Screen):
         nothing = not len(request.pairs)
         return Enclosures.nothing() if nothing else way.enclose(request, run, rounding)
     assert isinstance(way, Method)
     return compute_values(request, way, runs_of(rounding), run.progress)
-
-
-def agree(request: InfluenceRequest, choice: Choice, *asked_too: Any) -> None:
-    """Raises `InputError` in every process unless all have one request and choice."""
-    assert request.mesh is not None
-    arrays = (request.model, request.tokens, request.position, request.symbol)
-    arrays += (jax.tree.leaves(request.target),)  # which its text may not show
-    # All or none keep a checkpoint: process 0 reads it for the others. Blocks are of one
-    # size in all of them, whatever memory each has.
-    asked = (request.query, request.target, choice.way, choice.sizes, request.watched)
-    asked += (request.reading, request.precision, *asked_too)
-    check_agreement(repr(asked).encode() + written_out(arrays, request.mesh))
 
 
 def compute_values(
@@ -215,12 +211,6 @@ def top_moves(
     assert isinstance(choice.way, Method)
     some = request.only(rows, block_of(choice.sizes))
     return compute_values(some, choice.way, RUNS).moves
-
-
-def with_top(request: InfluenceRequest, choice: Choice, found: Found) -> Found:
-    """`found` with the moves of the values that `top_rows` chooses."""
-    rows = top_rows(request, choice, found.values)
-    return found.with_moves(rows, top_moves(request, choice, rows))
 
 
 def ends_of(

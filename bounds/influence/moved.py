@@ -88,7 +88,10 @@ def read_blocks(
     # of a transformer; `moved_request` by default
     move: Move | None = None,
 ) -> Iterator[Readings]:
-    """Yields the values of a request's substitutions and their moves, block by block."""
+    """Yields the values of a request's substitutions and their moves, block by block.
+
+    Both are 0 where no watched row can move; other moves are not 0.
+    """
     asked = map(blocks, requests(request, runs, move))
     for base, *again in zip(*asked, strict=True):
         these = slice(done, done + len(base.changes))
@@ -99,7 +102,14 @@ def read_blocks(
             others = [x.changes for x in again]
             each = difference_moves(request, changes, others, request.read)
             moves = farthest(values.shape, each)
-        yield Readings(*_zero_unreached(request, these, values, moves), base.ties)
+        still = np.zeros((), bool)
+        if isinstance(request.model, Transformer):
+            reached = request.reached(these)
+            axes = (1,) * (values.ndim - reached.ndim)
+            still = ~reached.reshape(reached.shape + axes) & np.isfinite(values)
+        values, moves = np.where(still, 0.0, values), np.where(still, 0.0, moves)
+        moves = np.where(~still & (moves == 0), LEAST, moves)
+        yield Readings(values, moves, base.ties)
 
 
 def requests(
@@ -110,19 +120,14 @@ def requests(
         move = move or moved_request
         return [request, *(move(request, run + 1) for run in range(runs))]
     # The parameters of a function go up and down by turns.
-    turns = itertools.product(range(runs // 2), (1, -1))
-    return [request, *(moved_function(request, run + 1, sign) for run, sign in turns)]
+    model, turns = request.model, itertools.product(range(runs // 2), (1, -1))
 
+    def moved(run: int, sign: int) -> InfluenceRequest:
+        form = lambda: (model.moved(run, sign * _step(request)), SharedBase())
+        other, shared = request.shared.derive(model, sign * run, form)
+        return dataclasses.replace(request, model=other, shared=shared)
 
-def moved_function(request: InfluenceRequest, run: int, sign: int) -> InfluenceRequest:
-    """Request about a function with its parameters moved up (`sign` 1) or down (-1)."""
-    model = request.model
-    moved, shared = request.shared.derive(
-        model,
-        sign * run,
-        lambda: (model.moved(run, sign * _step(request)), SharedBase()),
-    )
-    return dataclasses.replace(request, model=moved, shared=shared)
+    return [request, *(moved(run + 1, sign) for run, sign in turns)]
 
 
 def difference_moves(
@@ -146,24 +151,6 @@ def difference_moves(
         for up, down in zip(moved, moved, strict=True):
             bent, along = (np.abs(read(x)) for x in (up + down, up - down))
             yield RATIO * np.maximum(bent, far * along / 2)
-
-
-def _zero_unreached(
-    request: InfluenceRequest,
-    these: slice,
-    values: Float[np.ndarray, "substitutions *scan"],
-    moves: Float[np.ndarray, "substitutions *scan"],
-) -> tuple[
-    Float[np.ndarray, "substitutions *scan"], Float[np.ndarray, "substitutions *scan"]
-]:
-    """Values and moves, 0 where no watched row can move; other moves are not 0."""
-    if not isinstance(request.model, Transformer):
-        return values, np.where(moves == 0, LEAST, moves)
-    reached = request.reached(these)
-    reached = reached.reshape(reached.shape + (1,) * (values.ndim - reached.ndim))
-    still = ~reached & np.isfinite(values)
-    values, moves = np.where(still, 0.0, values), np.where(still, 0.0, moves)
-    return values, np.where(~still & (moves == 0), LEAST, moves)
 
 
 def magnitude_of(request: InfluenceRequest, way: Method) -> float:

@@ -10,12 +10,17 @@ A record has arrays over a part's substitutions, or over its rows of a scan's ta
 values, and moves, the farthest that values get in runs with moved inputs. A screen or a
 proposal adds lower and upper ends, and where these enclose. Of signed entries of a
 target, which a map mixes, it has the table of each run instead.
+
+Of several processes the first leads: it alone has the store, chooses the parts and keeps
+what is found; the others follow, and compute their share of each part.
 """
 
 import base64
+import contextlib
 import dataclasses
 import functools
 import math
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +29,7 @@ from typing import Any, Self
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bounds.influence.answer import proposal_reason, settle
+from bounds.influence.answer import settle
 from bounds.influence.checkpoint import checkpoint_name
 from bounds.influence.choice import Choice, choose_method
 from bounds.influence.find import (
@@ -52,13 +57,15 @@ from bounds.influence.result import (
 from bounds.influence.rounding import choose_rounding, runs_of
 from bounds.influence.screening.ladder import Screened
 from bounds.influence.table.layout import Layout
-from bounds.influence.table.reductions import Table, require_table
+from bounds.influence.table.reductions import NAMED, require_table
 from bounds.rounding.ranked import measure_error
+from bounds.store.file import explained
 from bounds.store.output import sha256
-from bounds.store.sweep import Cell
+from bounds.store.results import ResultStore, cell_key
+from bounds.store.sweep import Cell, obtain
 from bounds.version import __version__
 from jax_models.run.evaluate import TieRule
-from jax_models.run.mesh import count_devices, first_says
+from jax_models.run.mesh import check_agreement, count_devices, first_says
 from jax_models.run.progress import Progress
 
 # Intended seconds of a part of influences.
@@ -254,10 +261,6 @@ class Parts:
         what = "proposal" if "propose" in config else "screen"
         return self.folder / checkpoint_name(question, what)
 
-    def is_closed(self, found: Record) -> bool:
-        """True unless `Screened` left substitutions open, and may be continued."""
-        return not (isinstance(self.choice.way, Screened) and found["left"])
-
     def last(self, values: Float[np.ndarray, "rows *axes"] | None) -> Cell | None:
         """Cell of moved runs of the largest `values`, or of half precision's error."""
 
@@ -285,21 +288,21 @@ class Parts:
         last: Record,
     ) -> Any:
         """`Influence` or `Scan` of the joined arrays and records of all parts."""
-        whole, choice, layout = self.whole, self.choice, self.whole.layout
+        whole, layout = self.whole, self.whole.layout
         if self.is_map and layout is not None:
-            arrays = [make_map(layout, table) for table in arrays]
+            pieces = lambda table: layout.pieces(layout.in_order(table))
+            make = layout.reduction.make
+            arrays = [make(layout, functools.partial(pieces, x)) for x in arrays]
         if self.keeps_runs:
             arrays = list(compare(whole, arrays))
         joined = read_found(arrays, found)
         if "rows" in last:
             (moves,) = join_arrays([last])
             joined = joined.with_moves(np.asarray(last["rows"], np.int64), moves)
-        if isinstance(choice.way, Proposed) and joined.values.size:
-            choice = dataclasses.replace(choice, reason=proposal_reason(choice, joined))
         table = len(self.positions) * whole.model.vocab_size
         few = len(whole.pairs) <= MAX_PAIRS and table <= MAX_TABLE
         keep = "pairs" if few else "position_max"
-        result = settle(whole, choice, joined, self.rounding, "ignore", keep)
+        result = settle(whole, self.choice, joined, self.rounding, "ignore", keep)
         error = read_error(last) or result.measured_error
         return dataclasses.replace(result, measured_error=error)
 
@@ -339,15 +342,7 @@ def part_sizes(request: InfluenceRequest, choice: Choice) -> tuple[int, int]:
 
 def as_table(layout: Layout) -> Layout:
     """Layout of the table, with its diagonal, from which a Frobenius map is made."""
-    table = Table(by_target=True)
-    return dataclasses.replace(layout, reduction=table, keeps_diagonal=True)
-
-
-def make_map(
-    layout: Layout, table: Float[np.ndarray, "positions symbols rows classes"]
-) -> Float[np.ndarray, "positions rows"]:
-    """Map of a whole table."""
-    return layout.reduction.make(layout, lambda: layout.pieces(layout.in_order(table)))
+    return dataclasses.replace(layout, reduction=NAMED["none"], keeps_diagonal=True)
 
 
 def record_found(found: Found) -> dict[str, Any]:
@@ -421,3 +416,81 @@ def unpack(text: str, *shape: int) -> Float[np.ndarray, "..."]:
     except zlib.error as error:
         raise ValueError(str(error)) from error
     return np.frombuffer(content, "<f8").reshape(shape)
+
+
+def run_parts(
+    store: ResultStore, planned: Parts, *, fresh: bool = False
+) -> tuple[Any, int, float]:
+    """Result of all parts, the number with ambiguous ties, and seconds, earlier ones too."""
+    _agree(planned.cell(0))
+    found: list[Record] = []
+    start, most, seconds, resumed = 0, 0, 0.0, False
+    while start < len(planned.positions):
+        cell = planned.cell(start, planned.stop(start, most))
+        one = None if fresh else store.find(cell.config)
+        if one is None:
+            _tell(start, most)
+            one, took = _keep(store, planned, cell, fresh)
+            most = int((one["stop"] - start) * SECONDS / took)
+        else:
+            resumed = True
+            with explained(store.path):
+                planned.check(one, start)
+                label = f"{planned.label(start, one['stop'])}, from the store"
+            if planned.progress is not None:
+                planned.progress.skip(label, one["stop"] - start)
+        found.append(one)
+        seconds += store.seconds(cell.config)
+        start = one["stop"]
+    _tell(start, 0)
+    # Of results that this run made, an error over them is one of the program.
+    with explained(store.path) if resumed else contextlib.nullcontext():
+        arrays, last = join_arrays(found), {}
+    if (cell := planned.last(arrays[0])) is not None:
+        missing = fresh or store.find(cell.config) is None
+        _agree(cell, missing)
+        last = obtain(store, cell, fresh=fresh)
+        resumed |= not missing
+        seconds += store.seconds(cell.config)
+    with explained(store.path) if resumed else contextlib.nullcontext():
+        ambiguous = sum(one["ambiguous"] for one in found)
+        return planned.join(arrays, found, last), ambiguous, seconds
+
+
+def follow_parts(planned: Parts) -> None:
+    """Computes this process's share of the parts that the leading process computes."""
+    _agree(planned.cell(0))
+    while (told := _tell(0, 0))[0] < len(planned.positions):
+        planned.cell(told[0], planned.stop(*told)).compute()
+    cell = planned.last(None)
+    if cell is not None and _agree(cell):
+        cell.compute()
+
+
+def _agree(cell: Cell, chosen: bool = False) -> bool:
+    """The leading process's `chosen`; refuses a process with another cell."""
+    check_agreement(cell_key(cell.config).encode())
+    return bool(_tell(chosen)[0])
+
+
+def _tell(*numbers: int) -> list[int]:
+    """The leading process's numbers; each process gives equally many."""
+    told = first_says(np.array(numbers, np.int64).tobytes())
+    return np.frombuffer(told, np.int64).tolist()
+
+
+def _keep(
+    store: ResultStore, planned: Parts, cell: Cell, fresh: bool
+) -> tuple[Record, float]:
+    """Computes a cell and saves it; returns its record and the seconds it took."""
+    kept = planned.checkpoint(cell.config)
+    if kept is not None and fresh:
+        kept.unlink(missing_ok=True)
+    began = time.perf_counter()
+    found = obtain(store, cell, fresh=True)
+    took = time.perf_counter() - began
+    # A screen that did not close may be continued later.
+    is_open = isinstance(planned.choice.way, Screened) and found["left"]
+    if kept is not None and not is_open:
+        kept.unlink(missing_ok=True)
+    return found, took

@@ -41,14 +41,8 @@ class Ties:
     @staticmethod
     def of(report: "TieReport | Ties") -> "Ties":
         """Host copy of a report whose entries are arrays."""
-        high, low = (float(x) for x in report.scores)
-        return Ties(
-            float(report.gap),
-            float(report.spread),
-            bool(report.ambiguous),
-            int(report.row),
-            (high, low),
-        )
+        *numbers, scores = (np.asarray(x).tolist() for x in vars(report).values())
+        return Ties(*numbers, tuple(scores))
 
     def merge(self, other: "Ties") -> "Ties":
         """Report of both, with the row of the more ambiguous decision."""

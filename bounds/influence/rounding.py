@@ -35,18 +35,14 @@ def choose_rounding(request: InfluenceRequest, way: Way, asked: Rounding) -> Don
                 "rounding out, or take another method"
             )
         return "all"
-    lack = unsupported_radii(request)
+    lack, mend = unsupported_radii(request), "leave rounding out"
+    is_stated = lack is None and request.radius is not None
+    if is_stated:
+        lack, mend = "a radius of every evaluation is stated", "leave one of them out"
     if lack is not None:
         if asked in ("all", "top"):
-            raise InputError(f"rounding = {asked!r}, but {lack}; leave rounding out")
-        return "none"
-    if request.radius is not None:
-        if asked in ("all", "top"):
-            raise InputError(
-                f"rounding = {asked!r}, but a radius of every evaluation is stated; leave "
-                "one of them out"
-            )
-        return "none" if asked == "none" else "stated"
+            raise InputError(f"rounding = {asked!r}, but {lack}; {mend}")
+        return "stated" if is_stated and asked != "none" else "none"
     if asked != "auto":
         return asked
     return "all" if operations(request, way.cost(request)) <= OPERATIONS else "top"

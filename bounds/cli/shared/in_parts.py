@@ -21,9 +21,8 @@ from bounds.cli.shared.subject import read_one
 from bounds.curves.measurement import Subject
 from bounds.influence.build import TableOptions
 from bounds.influence.method import Rounding
-from bounds.influence.parts import Parts, error_columns
+from bounds.influence.parts import Parts, error_columns, follow_parts, run_parts
 from bounds.influence.report import InputWords, describe_parts
-from bounds.influence.run_parts import follow_parts, run_parts
 from bounds.influence.table.lines import Named
 from bounds.influence.targets.base import Target
 from bounds.influence.targets.table import as_value, number_symbol, target_key

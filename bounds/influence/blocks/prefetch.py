@@ -14,6 +14,7 @@ import os
 import queue
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import jax
@@ -80,17 +81,18 @@ def _in_threads(
         pool.shutdown(cancel_futures=True)
 
 
-def as_caller() -> Callable[[], contextlib.ExitStack]:
+def as_caller() -> Callable[[], AbstractContextManager[None]]:
     """Function that enters the calling thread's JAX settings in another thread."""
     # Settings made by a context manager hold in the thread that made them alone.
     settings = {name: getattr(jax.config, name) for name in _SETTINGS}
 
-    def enter() -> contextlib.ExitStack:
+    @contextlib.contextmanager
+    def enter() -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for name, value in settings.items():
                 if getattr(jax.config, name) != value:
                     stack.enter_context(_SETTINGS[name](value))
-            return stack.pop_all()
+            yield
 
     return enter
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from bounds.influence.table.layout import Layout, Piece, Reduction
 from jax_models import InputError
@@ -135,8 +135,10 @@ class Frobenius(Reduction):
         for row, one in blocks() if kept is None else enumerate(kept):
             moved = one
             if self.center and (there := counted[row]).any():
-                moved = np.zeros_like(one)
-                moved[there] = _centred((one - mean)[there])
+                moved, part = np.zeros_like(one), (one - mean)[there]
+                for axis in range(3):
+                    part = part - part.mean(axis=axis, keepdims=True)
+                moved[there] = part
             values[row] = _norms(moved)
             if kept is not None:
                 kept[row] = moved
@@ -146,19 +148,20 @@ class Frobenius(Reduction):
                 # J[j, t, i, s] of row i, with its entry s, its position j and its symbol t in
                 # the order of the axes of `one`.
                 values[row] = _norms(one + kept[:, :, row].transpose(2, 0, 1)) / 2
-        return self._finished(values, layout.diagonal[:, rows])[:, back]
-
-    def _finished(
-        self,
-        values: Float[np.ndarray, "positions rows"],
-        diagonal: Bool[np.ndarray, "positions rows"],
-    ) -> Float[np.ndarray, "positions rows"]:
-        """Map with diagonal 0, less the average product if `apc`, symmetrised if "map"."""
+        diagonal = layout.diagonal[:, rows]
         values = np.where(diagonal, 0.0, values)
         if self.apc:
-            # The diagonal is 0 in the sums of the product, and stays 0.
-            values = np.where(diagonal, 0.0, values - _average_product(values))
-        return (values + values.T) / 2 if self.symmetrize == "map" else values
+            # The diagonal is 0 in the sums of the average product m[i, .] m[., j] / m[., .],
+            # and stays 0.
+            product = values.sum(axis=1, keepdims=True) * values.sum(
+                axis=0, keepdims=True
+            )
+            with np.errstate(divide="ignore", invalid="ignore"):
+                average = np.where(product > 0, product / values.sum(), 0.0)
+            values = np.where(diagonal, 0.0, values - average)
+        if self.symmetrize == "map":
+            values = (values + values.T) / 2
+        return values[:, back]
 
 
 def _places(
@@ -177,24 +180,6 @@ def _norms(
     top = np.abs(block).max(axis=(0, 2), initial=0.0)
     scaled = block / np.where(top > 0, top, 1.0)[:, None]
     return top * np.sqrt((scaled**2).sum(axis=(0, 2)))
-
-
-def _centred(
-    block: Float[np.ndarray, "symbols rows classes"],
-) -> Float[np.ndarray, "symbols rows classes"]:
-    """`block` less its means over each of the three axes in turn."""
-    for axis in range(3):
-        block = block - block.mean(axis=axis, keepdims=True)
-    return block
-
-
-def _average_product(
-    m: Float[np.ndarray, "positions rows"],
-) -> Float[np.ndarray, "positions rows"]:
-    """m[i, .] m[., j] / m[., .] of a map without negative entries."""
-    product = m.sum(axis=1, keepdims=True) * m.sum(axis=0, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(product > 0, product / m.sum(), 0.0)
 
 
 def _fits(tensor: tuple[int, ...]) -> bool:

@@ -19,15 +19,11 @@ from jax_models.run.device_memory import require_memory
 
 @dataclasses.dataclass(frozen=True)
 class Table(Reduction):
-    """All cells unreduced: norms, signed for a lone entry, or all entries (`by_target`)."""
+    """All cells unreduced: norms, signed for a lone entry, or "signed" entries."""
 
+    kind: Kind = "norm"
     by_target: bool = False
     by_cell = True
-
-    @property
-    def kind(self) -> Kind:  # type: ignore[override]
-        """Kind of the reading: "signed" with `by_target`, else "norm"."""
-        return "signed" if self.by_target else "norm"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +94,7 @@ def _as_numbers(returned: Any) -> Float[np.ndarray, "..."]:
 
 NAMED: dict[str | None, Reduction] = {
     None: Table(),
-    "none": Table(by_target=True),
+    "none": Table("signed", by_target=True),
     # Over the target's entries too.
     "max": OverSubstitutes(np.max, "largest", positive=True),
     # Of signed changes of a scalar, of norms of a vector.

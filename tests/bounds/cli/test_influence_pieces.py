@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bounds import read_store
-from bounds.influence import parts, run_parts
+from bounds.influence import parts
 from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json
 
 OUT = Path("results/influence")
@@ -20,13 +20,13 @@ PIECES = [0, 8, 16, 24, 32]
 
 def last(monkeypatch, seconds):
     """Sets what a piece is to take, and says that every one took a second."""
-    compute = run_parts._keep
+    compute = parts._keep
 
     def timed(*given):
         return compute(*given)[0], 1.0
 
     monkeypatch.setattr(parts, "SECONDS", seconds)
-    monkeypatch.setattr(run_parts, "_keep", timed)
+    monkeypatch.setattr(parts, "_keep", timed)
 
 
 def kept():
@@ -52,7 +52,7 @@ def test_pieces_of_any_length_join_to_the_whole(run, monkeypatch, seconds, start
 def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
     run(*ASKED, "--out=results/whole").done()
     last(monkeypatch, 0)
-    compute, done = run_parts._keep, []
+    compute, done = parts._keep, []
 
     def stopped(*given):
         if len(done) == 2:
@@ -61,7 +61,7 @@ def test_what_is_stopped_loses_a_piece_and_goes_on_in_others(run, monkeypatch):
         return compute(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_parts, "_keep", stopped)
+        patch.setattr(parts, "_keep", stopped)
         ended = run(*ASKED)
     assert ended.code == 130
     assert ended.err.endswith("the same command continues where it stopped\n")
