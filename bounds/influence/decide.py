@@ -101,7 +101,7 @@ class Proposals(Decider):
         """Starts from the checkpoint's state, or with nothing known."""
         # Estimates and decided values with their moves, NaN where nothing is known; the
         # first `done` substitutions are estimated.
-        known, save = open_progress(request, run, *rules, way.name, way.sizes(request))
+        known, save = open_progress(request, run, *rules)
         given = known, request, way, RUNS, lambda _: save()
         return cls(*given, progress=run.progress)
 

@@ -111,19 +111,11 @@ def choose_precision(model: Any, precision: Any) -> Rounding | None:
         return None
     choose_name("precision", precision, tuple(PRECISIONS))
     if not isinstance(model, Transformer):
-        raise InputError(
-            f"precision = {precision!r} rounds products inside a Transformer, and a "
-            "function has none to see; leave precision out"
-        )
-    if any(layer.attention.weighting.hard for layer in model.layers):
-        raise InputError(
-            f"precision = {precision!r}, but the model has hard attention, whose winners "
-            "rounding would decide; leave precision out"
-        )
-    lacks = unsupported_dropout(model) if model.layers else "it has no layers"
-    if lacks is not None:
-        raise InputError(
-            f"precision = {precision!r} needs changes that are carried through the model, "
-            f"and they are not: {lacks}; leave precision out"
-        )
-    return PRECISIONS[precision]
+        lack = " rounds products inside a Transformer, and a function has none to see"
+    elif any(layer.attention.weighting.hard for layer in model.layers):
+        lack = ", but the model has hard attention, whose winners rounding would decide"
+    elif lack := unsupported_dropout(model) if model.layers else "it has no layers":
+        lack = f" needs changes that are carried through the model, and they are not: {lack}"
+    else:
+        return PRECISIONS[precision]
+    raise InputError(f"precision = {precision!r}{lack}; leave precision out")

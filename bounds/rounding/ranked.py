@@ -95,7 +95,8 @@ def decide_ranked(
     run: Run,
 ) -> Enclosures:
     """Influences, the largest in float64; the estimates left have a measured error."""
-    proposals = Proposals.open(request, way, run, name, INCREMENTAL.sizes(request))
+    sizes = way.sizes(request), INCREMENTAL.sizes(request)
+    proposals = Proposals.open(request, way, run, name, way.name, sizes)
     _estimate(proposals, request, name)
     estimate, value = proposals.known.estimate, proposals.known.value
     kernel = way.kernel(request)

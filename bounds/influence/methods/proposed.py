@@ -106,7 +106,8 @@ class Proposed(Screen):
         way = self.way
         if self.ranks:
             return decide_ranked(request, way, self.precision, run)
-        proposals = Proposals.open(request, way, run, "float32")
+        rules = "float32", way.name, way.sizes(request)
+        proposals = Proposals.open(request, way, run, *rules)
         known = proposals.known
         # Weights, embeddings and positions are rounded once. The runs of the radii move all
         # of them by sixteen roundings of float32, so that the radii contain that rounding.
