@@ -10,6 +10,8 @@ Products of matrices only, so it runs inside a compiled kernel; single weight ma
 through `bounds.numbers.spectral` instead, which is sharper still.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,13 +29,14 @@ def spectral_norms(matrices: Float[Array, "*batch a b"]) -> Float[Array, "*batch
     """Upper bounds on the spectral norms of matrices, rounding not included."""
     # Rounding is at most (8 + 2 d) d u times the norm, d = min(a, b) and u the unit
     # roundoff.
+    product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
     largest = jnp.abs(matrices).max(axis=(-2, -1), keepdims=True)
     scaled = matrices / jnp.where(largest > 0, largest, 1)
     # Of M and its transpose, whose norms are equal, the one with the smaller Gram
     # matrix.
     if scaled.shape[-2] < scaled.shape[-1]:
         scaled = scaled.swapaxes(-1, -2)
-    gram = _product(scaled.swapaxes(-1, -2), scaled)
+    gram = product(scaled.swapaxes(-1, -2), scaled)
     logarithm = jnp.zeros(matrices.shape[:-2], matrices.dtype)
     for k in range(SQUARINGS + 1):
         # A non-zero matrix has an entry 1, so its Gram matrix has one of at least 1.
@@ -43,14 +46,8 @@ def spectral_norms(matrices: Float[Array, "*batch a b"]) -> Float[Array, "*batch
         logarithm += jnp.log(size) / 2 ** (k + 1)
         gram = gram / size[..., None, None]
         if k < SQUARINGS:
-            gram = _product(gram, gram)
+            gram = product(gram, gram)
     return jnp.exp(logarithm) * largest[..., 0, 0]
-
-
-def _product(
-    a: Float[Array, "*batch a b"], b: Float[Array, "*batch b c"]
-) -> Float[Array, "*batch a c"]:
-    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
 def euclidean_norms(

@@ -32,18 +32,15 @@ SCALAR_STEPS = 16
 
 def rounding_steps(model: Transformer, length: int) -> float:
     """Number of roundings of one evaluation at `length` tokens, from shapes alone."""
-    steps = 0.0
-    for layer in model.layers:
-        steps += layer_steps(model, layer, length)
+    steps = sum((layer_steps(model, x, length) for x in model.layers), start=0.0)
     # A read-out is one map: the last of a head counts as little.
     for step in () if model.readout is None else model.head.steps[:-1]:
         steps += SCALAR_STEPS
         if isinstance(step.operation, Affine):
             steps += step.operation.weight.shape[1]
     if model.entry is not None:
-        steps += sum(
-            model.embedding_width + SCALAR_STEPS for _ in model.entry.operations
-        )
+        each = model.embedding_width + SCALAR_STEPS
+        steps += each * len(model.entry.operations)
     return steps + SCALAR_STEPS
 
 

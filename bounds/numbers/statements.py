@@ -9,7 +9,7 @@ weights; a gap γ > 0 means that every score outside M is at most m - γ.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -43,6 +43,12 @@ def nonnegative(name: str, value: float) -> float:
     if not found >= 0:
         raise ValueError(f"{name} is {shown(value)}, expected a number >= 0")
     return found
+
+
+def check_fields(record: Any, check: Callable[[str, Any], Any], *names: str) -> None:
+    """Puts check(name, value) in place of the named fields of a frozen dataclass."""
+    for name in names:
+        object.__setattr__(record, name, check(name, getattr(record, name)))
 
 
 def positive(name: str, value: float) -> float:

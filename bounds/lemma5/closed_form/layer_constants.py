@@ -16,7 +16,7 @@ they enter only through `norm`. Nothing here has a unit but that of the activati
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from bounds.numbers.bound import Bound
 from bounds.numbers.interval import (
@@ -30,6 +30,7 @@ from bounds.numbers.interval import (
     upper,
 )
 from bounds.numbers.statements import (
+    check_fields,
     instance,
     nonnegative,
     number,
@@ -41,13 +42,27 @@ from bounds.numbers.statements import (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Norms:
+    """Norms that bound a score, each a number >= 0, over the temperature τ."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, nonnegative, *vars(self))
+
+    def at_temperature(self, temperature: float) -> Self:
+        """Constants of the logits over a further temperature τ > 0, rounded up."""
+        tau = interval(positive("temperature", temperature))
+        over = {name: upper(interval(x) / tau) for name, x in vars(self).items()}
+        return dataclasses.replace(self, **over)
+
+
 # Two kinds of score (Hahn 2020, section 6; proofs: docs/theory/lemma5.md, section 5). Logits
 # are in nats, divided by the temperature; F bounds the norms of the activations that enter
 # the attention. `half_oscillation(F)` is A, half of the largest difference of two logits of
 # one row; `magnitude(F)` a bound on |logit|, terms constant over the keys dropped; the slopes
 # are by how much a logit changes per unit of the query's and of the key's activation.
 @dataclasses.dataclass(frozen=True)
-class DotProduct:
+class DotProduct(_Norms):
     """Dot-product score s_jw = (W_Q y_j + b_Q)·(W_K y_w + b_K)/τ, by norms that bound it.
 
     Attributes:
@@ -60,10 +75,6 @@ class DotProduct:
 
     mu: float
     c: float = 0.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "mu", nonnegative("mu", self.mu))
-        object.__setattr__(self, "c", nonnegative("c", self.c))
 
     def half_oscillation(self, norm: Interval) -> Interval:
         """A = mu F² + c F, half the largest difference of logits of a row; F is `norm`."""
@@ -85,14 +96,9 @@ class DotProduct:
         """Hahn's A = F² C_att with C_att = mu + c/F."""
         return self.half_oscillation(norm)
 
-    def at_temperature(self, temperature: float) -> "DotProduct":
-        """Constants of the logits over a further temperature τ > 0, rounded up."""
-        tau = interval(positive("temperature", temperature))
-        return DotProduct(upper(interval(self.mu) / tau), upper(interval(self.c) / tau))
-
 
 @dataclasses.dataclass(frozen=True)
-class Additive:
+class Additive(_Norms):
     """Additive score s_jw = u·tanh(U1 y_j + U2 y_w + b)/τ, by norms that bound it.
 
     Attributes:
@@ -107,10 +113,6 @@ class Additive:
     m1: float
     m2: float
     sup: float
-
-    def __post_init__(self) -> None:
-        for name in ("m1", "m2", "sup"):
-            object.__setattr__(self, name, nonnegative(name, getattr(self, name)))
 
     def half_oscillation(self, norm: Interval) -> Interval:
         """A = min(|u|_1/τ, m2 F), half the largest difference of a row's logits; F `norm`."""
@@ -131,13 +133,6 @@ class Additive:
     def printed_logit_bound(self, norm: Interval) -> Interval:
         """Hahn's A = 2 F C_att with C_att = max(m1, m2)."""
         return 2 * norm * maximum(interval(self.m1), interval(self.m2))
-
-    def at_temperature(self, temperature: float) -> "Additive":
-        """Constants of the logits over a further temperature τ > 0, rounded up."""
-        tau = interval(positive("temperature", temperature))
-        return Additive(
-            *(upper(interval(x) / tau) for x in (self.m1, self.m2, self.sup))
-        )
 
 
 Score: TypeAlias = DotProduct | Additive
@@ -161,7 +156,7 @@ class HeadConstants:
 
     def __post_init__(self) -> None:
         instance("score", self.score, DotProduct, Additive)
-        object.__setattr__(self, "gain", nonnegative("gain", self.gain))
+        check_fields(self, nonnegative, "gain")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,8 +183,8 @@ class LayerConstants:
     output_cap: float = math.inf
 
     def __post_init__(self) -> None:
-        for name in ("norm", "skip_gain", "input_gain", "output_cap"):
-            object.__setattr__(self, name, nonnegative(name, getattr(self, name)))
+        numbers = ("norm", "skip_gain", "input_gain", "output_cap")
+        check_fields(self, nonnegative, *numbers)
         heads = several("heads", self.heads, HeadConstants, least=1)
         object.__setattr__(self, "heads", heads)
 

@@ -15,6 +15,7 @@ from bounds.lemma5.closed_form.layer_constants import LayerConstants, Score
 from bounds.numbers.bound import Bound
 from bounds.numbers.interval import Interval, exp, interval, maximum, minimum, upper
 from bounds.numbers.statements import (
+    check_fields,
     corrected_bound,
     instance,
     nonnegative,
@@ -191,10 +192,9 @@ class UniformConstants:
     num_layers: int
 
     def __post_init__(self) -> None:
-        for name in ("half_oscillation", "output_lipschitz"):
-            object.__setattr__(self, name, nonnegative(name, getattr(self, name)))
-        for name in ("num_heads", "num_layers"):
-            object.__setattr__(self, name, whole(name, getattr(self, name), 1))
+        check_fields(self, nonnegative, "half_oscillation", "output_lipschitz")
+        at_least_one = lambda name, value: whole(name, value, 1)
+        check_fields(self, at_least_one, "num_heads", "num_layers")
 
 
 def uniform_constants(layers: Sequence[LayerConstants]) -> UniformConstants:

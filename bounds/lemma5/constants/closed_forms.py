@@ -34,7 +34,7 @@ from bounds.lemma5.constants.model_constants import (
     compose,
     read_constants,
 )
-from bounds.numbers.bound import Claim
+from bounds.numbers.bound import Bound, Claim
 from bounds.numbers.interval import interval, log, log_upper, upper
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_length
@@ -43,40 +43,13 @@ from jax_models.model.mask import SIGHTS, Sight
 from jax_models.run.device_memory import require_memory
 from jax_models.run.evaluate import require_readout
 
-AnyForm = TypeVar("AnyForm", bound="LayerInfluence | PrintedInfluence")
+AnyChange = TypeVar("AnyChange", Bound, Claim)
 
 
-@dataclasses.dataclass(frozen=True)
-class OutputMap:
-    """A map of each final row by itself, from the last layer to the target."""
-
-    symbol: str  # notation of its value at a row; braces for the prime and the row
-    gain: float  # its Lipschitz constant
-    cap: float  # bound on the distance of any two of its values; infinite where unknown
-    hypothesis: str  # the property of the map that is used
-
-    def after(self, found: AnyForm, capped: bool) -> AnyForm:
-        """Inequalities on the change of a row, carried over to the map's value there."""
-        # A cap is no multiple of D: inequalities that are proportional to D must not be
-        # `capped`.
-        both = {}
-        for part, row in (("others", "j"), ("own", "i")):
-            change = getattr(found, part)
-            value = _product(change.log_value, self.gain)
-            if capped:
-                value = min(value, log_upper(interval(self.cap)))
-            before, moved = (self.symbol.format(prime, row) for prime in ("", "'"))
-            both[part] = dataclasses.replace(
-                change,
-                log_value=value,
-                quantity=f"|{before} - {moved}|" + (", j != i" if row == "j" else ""),
-                hypotheses=(*change.hypotheses, self.hypothesis),
-            )
-        return dataclasses.replace(found, **both)
-
-
-def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
-    """Map from the activations after the last layer to the target; None is the identity."""
+def carry_to_target(
+    forms: dict[str, Any], constants: ModelConstants, target: str
+) -> dict[str, Any]:
+    """Inequalities on changes of final rows, carried over to the target at those rows."""
     # A final LayerNorm and, for logits, the read-out act on each row by itself, so a
     # bound on the change of a row is multiplied by their Lipschitz constants. They are
     # no part of the layers: inside the uniform constants of C1 and C2 they would count
@@ -90,9 +63,31 @@ def output_map(constants: ModelConstants, target: str) -> OutputMap | None:
         maps.append((constants.readout.lipschitz, constants.readout.change_cap))
         said.append("logits change by at most the norm of the read-out per unit")
     if not said:
-        return None
+        return forms
     symbol = "logits{}_{}" if target == "logits" else "LN(y{}_{})"
-    return OutputMap(symbol, *compose(maps), "; ".join(said))
+    gain, cap = compose(maps)
+
+    def carried(change: AnyChange, row: str, capped: bool) -> AnyChange:
+        value = _product(change.log_value, gain)
+        if capped:
+            value = min(value, log_upper(interval(cap)))
+        before, moved = (symbol.format(prime, row) for prime in ("", "'"))
+        return dataclasses.replace(
+            change,
+            log_value=value,
+            quantity=f"|{before} - {moved}|" + (", j != i" if row == "j" else ""),
+            hypotheses=(*change.hypotheses, "; ".join(said)),
+        )
+
+    found = dict(forms)
+    for name, form in forms.items():
+        if form is not None:
+            # The saturating form alone is no multiple of D, and may be capped.
+            capped = name == "corrected"
+            others = carried(form.others, "j", capped)
+            own = carried(form.own, "i", capped)
+            found[name] = dataclasses.replace(form, others=others, own=own)
+    return found
 
 
 def _product(log_value: float, gain: float) -> float:
@@ -263,13 +258,8 @@ def evaluate_closed_forms(
         "printed": literal,
         "printed_tight": tight,
     }
-    last = output_map(constants, target) if layer == depth else None
-    if last is not None:
-        # The saturating form alone is no multiple of D, and may be capped.
-        forms = {
-            name: form and last.after(form, capped=name == "corrected")
-            for name, form in forms.items()
-        }
+    if layer == depth:
+        forms = carry_to_target(forms, constants, target)
     return ClosedForms(constants=constants, layer=layer, query=query, **forms)
 
 

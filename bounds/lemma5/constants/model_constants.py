@@ -89,12 +89,13 @@ def largest_sum_in_closed_form(
     # A pair of coordinates is s (sin θ, cos θ) at every position, so with (a, b) those
     # of a symbol it is at most |(a, b)| + |s| long.
     half, scale = symbols.shape[1] // 2, abs(position.scale)
-    off = scale * _rounding(1, dtype) + _smallest(dtype)
-    if not scale + off < _largest(dtype):
+    smallest, largest = _range_of(dtype)
+    off = scale * _rounding(1, dtype) + smallest
+    if not scale + off < largest:
         return math.inf
     with np.errstate(over="ignore"):
         pairs = np.hypot(symbols[:, :half], symbols[:, half:])
-        reach = (pairs + scale) * (1 + gamma_upper(SCALAR_STEPS)) + _smallest(dtype)
+        reach = (pairs + scale) * (1 + gamma_upper(SCALAR_STEPS)) + smallest
     # Each coordinate is off by itself.
     apart = interval(off) * sqrt(interval(2 * half))
     return upper(interval(largest_row_norm(reach)) + apart)
@@ -104,7 +105,7 @@ def _coordinates(
     symbols: Symbols, position: Coordinates, length: int, dtype: np.dtype
 ) -> float:
     width, terms = symbols.shape[1], position.terms
-    if length > _largest(np.dtype(np.float64)):
+    if length > _range_of(np.dtype(np.float64))[1]:
         raise InputError(
             "length n is beyond float64, in which the model's position terms are "
             "evaluated; use a shorter one"
@@ -117,12 +118,11 @@ def _coordinates(
     # monotone on either side of p = 0: it is largest and smallest at an end or next to
     # 0. So every class lies in a box, and the sum with a symbol is longest at a corner.
     period = 2
-    for term in terms:
-        if isinstance(term, ResidueTerm):
-            common = math.lcm(period, term.modulus)
-            # A common period of too many classes is not followed: `_range` then takes
-            # [0, 1].
-            period = common if common * width <= MOST_CLASSES else period
+    for modulus in (x.modulus for x in terms if isinstance(x, ResidueTerm)):
+        common = math.lcm(period, modulus)
+        # A common period of too many classes is not followed: `_range` then takes
+        # [0, 1].
+        period = common if common * width <= MOST_CLASSES else period
     classes = np.arange(period)
     low, high, size = np.zeros((3, period, width))
     for term in terms:
@@ -130,14 +130,14 @@ def _coordinates(
         low[:, term.coordinate] += ends[0]
         high[:, term.coordinate] += ends[1]
         size[:, term.coordinate] += np.abs(ends).max(axis=0)
-    largest = 0.0
+    found, (smallest, largest) = 0.0, _range_of(dtype)
     for e in symbols:
-        off = (size + np.abs(e)) * _rounding(len(terms), dtype) + _smallest(dtype)
+        off = (size + np.abs(e)) * _rounding(len(terms), dtype) + smallest
         reach = np.maximum(np.abs(e + low - off), np.abs(e + high + off))
-        if not np.max(size + off, initial=0.0) < _largest(dtype):
+        if not np.max(size + off, initial=0.0) < largest:
             return math.inf
-        largest = max(largest, largest_row_norm(reach))
-    return largest
+        found = max(found, largest_row_norm(reach))
+    return found
 
 
 def _range(
@@ -177,12 +177,10 @@ def _rounding(terms: int, dtype: np.dtype) -> float:
     return 2 * gamma_upper(terms + 2 * SCALAR_STEPS) + 2 * unit_roundoff(dtype)
 
 
-def _smallest(dtype: np.dtype) -> float:
-    return float(np.finfo(dtype).smallest_normal)
-
-
-def _largest(dtype: np.dtype) -> float:
-    return float(np.finfo(dtype).max)
+def _range_of(dtype: np.dtype) -> tuple[float, float]:
+    """Smallest normal and largest number of a float type."""
+    limits = np.finfo(dtype)
+    return float(limits.smallest_normal), float(limits.max)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,11 +219,8 @@ def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
         place = largest_sum_in_closed_form(none, *question)
         together = largest_sum_in_closed_form(symbols, *question)
     separate = upper(interval(largest_row_norm(symbols)) + interval(place))
-    return EmbeddingNorms(
-        norm=min(separate, together),
-        separate=separate,
-        distance=_largest_distance(symbols, model.substitutable),
-    )
+    distance = _largest_distance(symbols, model.substitutable)
+    return EmbeddingNorms(min(separate, together), separate, distance)
 
 
 def _position_blocks(
@@ -357,10 +352,7 @@ def read_layer(
         reader.corners[average] = Corner(read.size, math.inf, {average: 1.0})
     rows = {"y": start, "heads": _heads(attention, averages)}
     out = read_rows(reader, layer.writes, rows)
-    heads = [
-        HeadConstants(score, out.gains[average])
-        for score, average in zip(scores, averages, strict=True)
-    ]
+    heads = map(HeadConstants, scores, (out.gains[x] for x in averages))
     if "y" not in out.gains or "y" not in read.gains:
         raise InputError(f"{name} has a program that leaves its input rows out")
     constants = LayerConstants(
@@ -512,10 +504,7 @@ class ModelConstants(BriefRepr):
         Covers what leaves each layer and what its attention reads, which under pre-norm
         is not a layer's output.
         """
-        norms = [
-            max(out, layer.norm)
-            for out, layer in zip(self.norms, self.layers, strict=True)
-        ]
+        norms = list(map(max, self.norms, (layer.norm for layer in self.layers)))
         if self.embedding.separate == 0 and max(norms) > 0:
             return None
         return growth_constant(self.embedding.separate, norms)
@@ -551,13 +540,7 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
         )
     if not model.layers:
         raise InputError("the model has no layers; the closed forms need at least one")
-    for k, layer in enumerate(model.layers):
-        if layer.attention.weighting.hard:
-            raise InputError(
-                f"layers.{k}: the weighting {layer.attention.weighting.name} is hard: "
-                "a winner changes by a jump, so there is no Lipschitz constant and "
-                "Lemma 5 does not apply; re-weight the model with softmax"
-            )
+    refuse_hard(model, "and Lemma 5 does not apply; re-weight the model with softmax")
     if lack := unsupported_model(model):
         raise InputError(f"the closed forms cannot follow the model: {lack}")
     embedding = read_embeddings(model, length)
@@ -577,6 +560,17 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
         final=None if final is None else read_norm(final, "final_norm"),
         readout=head,
     )
+
+
+def refuse_hard(model: Transformer, remedy: str) -> None:
+    """Raises `InputError` for a hard weighting; the message ends with `remedy`."""
+    for depth, layer in enumerate(model.layers):
+        weighting = layer.attention.weighting
+        if weighting.hard:
+            raise InputError(
+                f"layers.{depth}: the weighting {weighting.name} is hard: a winner "
+                f"changes by a jump, so there is no Lipschitz constant {remedy}"
+            )
 
 
 def _half_oscillation(layer: LayerConstants):

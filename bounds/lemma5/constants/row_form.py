@@ -14,7 +14,6 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from mpmath import MPContext
 
 from bounds.lemma5.closed_form import (
@@ -24,6 +23,7 @@ from bounds.lemma5.closed_form import (
     layer_norm_output_norm,
 )
 from bounds.numbers.interval import interval, upper
+from bounds.numbers.norms import euclidean_norms
 from bounds.numbers.rounding import gamma
 from bounds.numbers.spectral import Enclosure, frobenius_upper
 from bounds.readings import no_rule
@@ -67,7 +67,8 @@ def _product(w2: Any, into: Enclosure) -> float:
     plain = upper(interval(w2.norm_upper()) * interval(into.norm_upper()))
     # T need not be the best one exactly: every positive T gives a bound.
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        columns, rows = _row_sizes(w2.middle), _row_sizes(into.middle)
+        # Norms of rows, roughly.
+        columns, rows = euclidean_norms(w2.middle), euclidean_norms(into.middle)
         rows = np.maximum(rows, np.min(rows[rows > 0], initial=1.0))
         balance = np.sqrt(columns) / np.sqrt(rows)
         inverse = 1 / balance
@@ -77,13 +78,6 @@ def _product(w2: Any, into: Enclosure) -> float:
     scaled *= interval(into.scaled(balance).norm_upper())
     # T^{-1} is the computed inverse exactly; then T is the balance but for a rounding.
     return min(plain, upper(scaled * (1 + gamma(1))))
-
-
-def _row_sizes(matrix: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "rows"]:
-    """Norms of the rows, roughly, without a square that leaves the floats."""
-    largest = np.max(np.abs(matrix), axis=1)
-    unit = np.where(largest > 0, largest, 1.0)
-    return largest * np.linalg.norm(matrix / unit[:, None], axis=1)
 
 
 @functools.singledispatch
@@ -289,9 +283,8 @@ def _(operation: Sum, *forms: Form) -> Form:
         raise no_rule("sums of two forms of one row", operation)
     zeros = []
     for k in range(max(len(one.at_zero), len(two.at_zero))):
-        found = [form.at_zero[k % len(form.at_zero)] for form in forms]
-        some = [x for x in found if x is not None]
-        zeros.append(sum(some[1:], start=some[0]) if some else None)
+        a, b = (form.at_zero[k % len(form.at_zero)] for form in forms)
+        zeros.append(a + b if a is not None and b is not None else a or b)
     bent = one.bent + two.bent
     return Form(one.width, one.linear | two.linear, bent, tuple(zeros))
 
