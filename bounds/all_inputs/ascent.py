@@ -148,6 +148,11 @@ def changes_on(
     return jax.lax.map(one, inputs, batch_size=batch)
 
 
+def _indices(at: Found) -> tuple[Index, Index]:
+    """Position and symbol of a substitution, as compiled functions take them."""
+    return jnp.asarray(at.position, jnp.int32), jnp.asarray(at.symbol, jnp.int32)
+
+
 @dataclasses.dataclass(frozen=True)
 class AscentPlan:
     """Search for a large influence; each block is an ascent from its own random input."""
@@ -217,41 +222,24 @@ class AscentPlan:
         found = compute_influence(
             universe.model,
             tokens,
-            query=universe.query,
-            target=universe.target,
+            **universe.watched,
             positions=positions,
             ties="ignore",  # judged when the block is done
             keep="max",
         )
         assert found.position is not None
         assert found.symbol is not None
-        return Found(
-            found.max,
-            found.max_lower,
-            found.max_upper,
-            tokens,
-            found.position,
-            found.symbol,
-            found.substitutions,
-            found.ties,
-        )
+        ends, made = (found.max, found.max_lower, found.max_upper), found.substitutions
+        return Found(*ends, tokens, found.position, found.symbol, made, found.ties)
 
     def _relax(self, tokens: Tokens, at: Found) -> Tokens:
         """Likeliest tokens of mixtures on which the substitution `at` has more influence."""
         universe = self.universe
         free = np.ones(universe.length, bool)
         free[[universe.query, at.position]] = False
-        mixture = ascend_mixture(
-            universe.model,
-            jnp.asarray(tokens),
-            jnp.asarray(universe.symbols, jnp.int32),
-            jnp.asarray(free),
-            jnp.asarray(at.position, jnp.int32),
-            jnp.asarray(at.symbol, jnp.int32),
-            query=universe.query,
-            target=universe.target,
-            steps=STEPS,
-        )
+        given = tokens, universe.symbols.astype(np.int32), free, *_indices(at)
+        given = universe.model, *map(jnp.asarray, given)
+        mixture = ascend_mixture(*given, **universe.watched, steps=STEPS)
         chosen = universe.symbols[np.asarray(mixture).argmax(axis=1)]
         return np.where(free, chosen, tokens).astype(np.int32)
 
@@ -261,14 +249,9 @@ class AscentPlan:
         inputs = self._changed(rng, at.tokens)
         if isinstance(universe, Universe):
             return largest_on(universe, inputs).tokens
-        sizes = changes_on(
-            model,
-            jnp.asarray(inputs),
-            (jnp.asarray(at.position, jnp.int32), jnp.asarray(at.symbol, jnp.int32)),
-            query=universe.query,
-            target=universe.target,
-            batch=min(len(inputs), batch_size(model, universe.length)),
-        )
+        batch = min(len(inputs), batch_size(model, universe.length))
+        given = model, jnp.asarray(inputs), _indices(at)
+        sizes = changes_on(*given, **universe.watched, batch=batch)
         return inputs[int(np.argmax(np.nan_to_num(np.asarray(sizes))))]
 
     def _changed(

@@ -199,13 +199,12 @@ def _go_through(
     """Result of all blocks of a plan, its largest influence computed a second time."""
     choose_name("ties", ties, get_args(TieRule))
     expect_hook("progress", progress)
-    started, found = time.perf_counter(), None
+    started, blocks = time.perf_counter(), []
     for block in range(plan.num_blocks):
-        one = run_block(plan, block, ties)
-        found = one if found is None else found.merge(one)
+        blocks.append(run_block(plan, block, ties))
         if progress is not None:
             progress(block + 1, plan.num_blocks)
-    return conclude(plan, found, ties, time.perf_counter() - started)
+    return conclude(plan, blocks, ties, time.perf_counter() - started)
 
 
 def exact_supremum(
@@ -268,18 +267,19 @@ def run_block(plan: InputPlan, block: int, ties: TieRule) -> Found:
 
 
 def conclude(
-    plan: InputPlan, found: Found | None, ties: TieRule, seconds: float
+    plan: InputPlan, blocks: Sequence[Found], ties: TieRule, seconds: float
 ) -> Supremum:
-    """Result of a plan from its largest influence `found`, which is computed once more."""
+    """Result of a plan's blocks, whose largest influence is computed once more."""
     universe = plan.universe
     asked = universe.length, universe.query, universe.target, plan.name
     # Nothing can be substituted.
-    if found is None:
+    if not blocks:
         tokens = np.full(universe.length, universe.symbols[0], np.int32)
         tokens[universe.query] = universe.query_symbols[0]
         kind = "exact" if plan.exact else "estimated"
         nothing = (*asked, "nothing can be changed", 0, 0.0, "none", None, seconds)
         return Supremum(0.0, 0.0, 0.0, kind, tokens, None, None, *nothing)
+    found = functools.reduce(Found.merge, blocks)
     # A fault of the program shows where a second computation has another influence.
     again = _run_again(universe, found, ties)
     meet = again.max_lower <= found.max_upper and found.max_lower <= again.max_upper
@@ -289,25 +289,13 @@ def conclude(
             f"the influence {found.max!r} of position {found.position}, symbol "
             f"{found.symbol} is {again.max!r} by {again.method}"
         )
-    kind, upper = kind_of(found.max, found.max_lower, found.max_upper), found.max_upper
+    ends = found.max, found.max_lower, found.max_upper
+    kind = kind_of(*ends)
     if not plan.exact:
-        kind, upper = "estimated", math.inf
-    return Supremum(
-        found.max,
-        found.max_lower,
-        upper,
-        kind,
-        found.tokens,
-        found.position,
-        found.symbol,
-        *asked,
-        plan.description,
-        found.evaluated,
-        again.max,
-        again.method,
-        found.ties,
-        seconds,
-    )
+        ends, kind = (*ends[:2], math.inf), "estimated"
+    where = found.tokens, found.position, found.symbol
+    made = plan.description, found.evaluated, again.max, again.method
+    return Supremum(*ends, kind, *where, *asked, *made, found.ties, seconds)
 
 
 def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
@@ -317,8 +305,7 @@ def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
         universe.model,
         found.tokens,
         method="lumped" if lumps and universe.length > RERUN_LENGTH else "exhaustive",
-        query=universe.query,
-        target=universe.target,
+        **universe.watched,
         positions=[found.position],
         symbols=[found.symbol],
         ties="ignore" if ties == "warn" else ties,
@@ -348,9 +335,8 @@ def conclude_records(
 ) -> Supremum:
     """Result of the records of a plan's blocks; `ValueError` where one is damaged."""
     blocks = list(map(read_found, records))
-    merged = functools.reduce(Found.merge, blocks) if blocks else None
     try:
-        return conclude(plan, merged, ties, seconds)
+        return conclude(plan, blocks, ties, seconds)
     except RuntimeError as error:
         raise ValueError(str(error)) from error
 

@@ -12,7 +12,7 @@ import bisect
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
-from typing import TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -59,6 +59,11 @@ class AllInputs:
     query_symbols: Int[np.ndarray, "query_symbols"]
 
     @property
+    def watched(self) -> Any:
+        """Query and target, by the names of arguments."""
+        return {"query": self.query, "target": self.target}
+
+    @property
     def others(self) -> Int[np.ndarray, "other_positions"]:
         """The positions other than the query."""
         return np.delete(np.arange(self.length), self.query)
@@ -66,8 +71,7 @@ class AllInputs:
     @property
     def num_inputs(self) -> int:
         """Number of inputs."""
-        others = len(self.symbols) ** (self.length - 1)
-        return others * len(self.query_symbols)
+        return len(self.symbols) ** (self.length - 1) * len(self.query_symbols)
 
     @property
     def pairs(self) -> Int[np.ndarray, "pairs 2"]:
@@ -89,8 +93,7 @@ class Universe(AllInputs):
     @functools.cached_property
     def models(self) -> tuple[Transformer, ...]:
         """The model, and `RUNS` copies whose weights are moved by a few roundings."""
-        runs = range(1, RUNS + 1)
-        return self.model, *(moved_model(self.model, run) for run in runs)
+        return self.model, *(moved_model(self.model, 1 + run) for run in range(RUNS))
 
     @property
     def sizes(self) -> Int[np.ndarray, "places"]:
@@ -98,13 +101,10 @@ class Universe(AllInputs):
         return np.bincount(self.places.of[self.others], minlength=self.places.count)
 
 
-def list_inputs(
-    model: Transformer,
-    length: int,
-    query: int | None,
-    target: PlainTarget,
-) -> AllInputs:
-    """The inputs of a length; an InputError for a question that does not fit the model."""
+def check_watched(
+    model: Transformer, length: int, query: int | None, target: PlainTarget
+) -> tuple[Transformer, int, int]:
+    """Checked model, length and query; an `InputError` for a question that does not fit."""
     choose_name("target", target, get_args(PlainTarget))
     model = check_model(model)
     if target == "logits":
@@ -113,6 +113,14 @@ def list_inputs(
     encode_positions(model, length)  # refuses a length beyond a position table
     query = check_query(query, length, model)
     check_head_row(model, target, [query], length)
+    return model, length, query
+
+
+def list_inputs(
+    model: Transformer, length: int, query: int | None, target: PlainTarget
+) -> AllInputs:
+    """The inputs of a length; an InputError for a question that does not fit the model."""
+    model, length, query = check_watched(model, length, query, target)
     every = np.arange(model.vocab_size)
     symbols = every if model.substitutable is None else np.unique(model.substitutable)
     if model.padding is not None:  # which no row would see
@@ -143,8 +151,7 @@ def lump(inputs: AllInputs) -> Universe | str:
             f"positions have {found} different encodings, each with "
             f"{len(inputs.symbols)} symbols"
         )
-    fields = {x.name: getattr(inputs, x.name) for x in dataclasses.fields(inputs)}
-    return Universe(**fields, places=places, orders=tie_orders(model))
+    return Universe(**vars(inputs), places=places, orders=tie_orders(model))
 
 
 BLOCK = 2**10  # inputs of a block
@@ -226,14 +233,9 @@ def _changes(
     universe: Universe, configurations: Configurations, run: int
 ) -> tuple[Float[np.ndarray, "configurations classes"], Ties | None]:
     """Changes of the target at some configurations in one run, and the ties met."""
-    parts = run_configurations(
-        universe.models[run],
-        universe.places.encodings,
-        configurations,
-        length=universe.length,
-        target=as_value(universe.target),
-        run=jnp.uint32(run),
-    )
+    given = universe.models[run], universe.places.encodings, configurations
+    how: Any = {"length": universe.length, "target": as_value(universe.target)}
+    parts = run_configurations(*given, **how, run=jnp.uint32(run))
     changes, ties = zip(*parts, strict=True)
     return np.concatenate(changes).astype(np.float64), merge_ties(ties)
 
@@ -241,16 +243,14 @@ def _changes(
 def _filled(configurations: Configurations, k: int) -> Configurations:
     """Configurations with empty classes put first, so that they have k classes."""
     more = k - configurations.symbol.shape[1]
-
-    def fill(name: str, value: int) -> Shaped[np.ndarray, "configurations rows"]:
-        field = getattr(configurations, name)
-        ahead = np.full((len(field), more), value, field.dtype)
-        return np.concatenate([ahead, field], axis=1)
-
+    ahead = (0, 0), (more, 0)
     # A class without rows begins and ends beyond every position.
     far = np.iinfo(np.int32).max
     none = {"symbol": 0, "place": 0, "count": 0, "first": far, "last": far}
-    filled = {name: fill(name, value) for name, value in none.items()}
+    filled = {
+        name: np.pad(getattr(configurations, name), ahead, constant_values=value)
+        for name, value in none.items()
+    }
     slot = configurations.slot + more
     return dataclasses.replace(configurations, slot=slot, **filled)
 
@@ -306,9 +306,7 @@ class StringPlan:
         """The largest influence of a block."""
         start = block * BLOCK
         stop = min(start + BLOCK, self.universe.num_inputs)
-        found = largest_on(self.universe, (self._input(i) for i in range(start, stop)))
-        assert found is not None
-        return found
+        return largest_on(self.universe, map(self._input, range(start, stop)))
 
     def _input(self, number: int) -> Int[np.ndarray, "tokens"]:
         universe = self.universe

@@ -102,18 +102,13 @@ class LipschitzCurve(RowPerLength):
 
     def record(self) -> dict[str, Any]:
         """Kind of the numbers, fits with their intervals, finding, for a JSON file."""
-        fits = {
-            name: {
-                **dataclasses.asdict(self.fit(name)),
-                "interval": self.interval(name, CONFIDENCE),
-            }
-            for name in ("estimate", "substitution")
-        }
+        fitted = lambda name: dataclasses.asdict(self.fit(name))
+        names = ("estimate", "substitution")
         return {
             "kind": "estimated",
             "meaning": "lower estimates, not bounds",
             "weighting": self.label,
-            "fits": fits,
+            "fits": {x: {**fitted(x), "interval": self.interval(x)} for x in names},
             "confidence": CONFIDENCE,
             "finding": finding(self),
         }
@@ -255,17 +250,11 @@ def _certificates(
         return {}
     tokens, at = source.draw(found.length, exact.input), (exact.position, exact.symbol)
     distance = embedding_distances(model, tokens)[at]
-    logs = {}
+    asked: Any = {"query": found.query, "target": found.target}
+    asked |= {"positions": [exact.position], "symbols": [exact.symbol]}
+    logs, model = {}, at_length(model, found.length)
     for method in CERTIFICATES:
-        certificate = certify_influence(
-            at_length(model, found.length),
-            tokens,
-            method=method,
-            query=found.query,
-            target=found.target,
-            positions=[exact.position],
-            symbols=[exact.symbol],
-        )
+        certificate = certify_influence(model, tokens, method=method, **asked)
         upper = float(certificate.input_upper[at] / distance)
         logs[method] = math.log10(upper) if upper > 0 else -math.inf
     return logs

@@ -61,10 +61,7 @@ def power_iteration(
         moved = normalise(transpose(normalise(image, image)), vectors)
         return count + 1, moved, new, (new > norms * (1 + SETTLED)).any()
 
-    def unsettled(state: tuple[Shaped[Array, "..."], ...]) -> Bool[Array, ""]:
-        count, _, _, growing = state
-        return growing & (count < iterations)
-
+    unsettled = lambda state: state[3] & (state[0] < iterations)
     unit = normalise(start, jnp.ones_like(start) / start.shape[-1] ** 0.5)
     # Below every norm, so that the first step counts as growth and the loop goes on.
     below = -jnp.ones(start.shape[:-1], start.dtype)

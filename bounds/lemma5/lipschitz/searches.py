@@ -8,7 +8,7 @@ estimate is neither a `Bound` nor a `Claim` and never enters a certificate.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,25 +17,20 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from bounds.all_inputs.ascent import ascend, log_norm
+from bounds.all_inputs.universe import check_watched
 from bounds.curves.inputs import InputSource, check_changeable, open_inputs
 from bounds.influence import compute_influence
-from bounds.influence.substitution import check_query
 from bounds.influence.targets.base import PlainTarget
-from bounds.influence.targets.table import check_head_row
+from bounds.lemma5.constants.model_constants import refuse_hard
 from bounds.lemma5.lipschitz.jacobian import block_norms, output_at
 from bounds.numbers.norms import scaled_norm
 from bounds.readings import of_one_text, unsupported_dropout
 from jax_models import InputError, Transformer
-from jax_models.arguments import (
-    choose_name,
-    expect_integer,
-    expect_length,
-)
-from jax_models.format.model_check import check_model
+from jax_models.arguments import expect_integer
 from jax_models.model.reweight import at_length
 from jax_models.model.transformer import embedded, encode_positions
 from jax_models.run.device_memory import PYTHON_STEP, require_operations
-from jax_models.run.evaluate import check_tokens, require_readout
+from jax_models.run.evaluate import check_tokens
 
 Rows: TypeAlias = Float[Array, "tokens width"]
 Tokens: TypeAlias = Int[np.ndarray, "tokens"]
@@ -108,18 +103,10 @@ class LipschitzEstimate(Estimate):
 
     def row(self) -> dict[str, Any]:
         """The numbers as a row of a table, one column per search."""
-        return {
-            "n": self.length,
-            "estimate": self.value,
-            "scaled": self.scaled,
-            "method": self.method,
-            "position": self.position,
-            "seed": self.seed,
-            "iterations": self.iterations,
-            "radius": self.radius,
-            "influence": self.influence,
-            **{search.method: search.value for search in self.searches},
-        }
+        first = {"n": self.length, "estimate": self.value, "scaled": self.scaled}
+        names = ("method", "position", "seed", "iterations", "radius", "influence")
+        by_search = {search.method: search.value for search in self.searches}
+        return {**first, **{x: getattr(self, x) for x in names}, **by_search}
 
 
 # Of deeper models than this, at longer lengths, only so many positions are substituted,
@@ -228,6 +215,11 @@ class Searches:
     steps: int
     seed: int
 
+    @property
+    def watched(self) -> Any:
+        """Query and target, by the names of arguments."""
+        return {"query": self.query, "target": self.target}
+
     def look(self, index: int, tokens: Tokens) -> Look:
         """Local norms and best substitution on one input; an InputError if it has none."""
         listed = self.model.substitutable
@@ -239,15 +231,13 @@ class Searches:
                 f"{sorted(listed or ())} are substituted, and not at the query"
             )
         rows = embedded(self.model, jnp.asarray(tokens, jnp.int32))
-        norms, directions, iterations = block_norms(
-            self.model, rows, query=self.query, target=self.target, seed=self.seed
-        )
+        how = {**self.watched, "seed": self.seed}
+        norms, directions, iterations = block_norms(self.model, rows, **how)
         norms[~movable] = np.nan
         top = int(np.nanargmax(norms))
-        norm = float(norms[top])
-        local = Estimate(norm, "local", self.seed, iterations, top, input=index)
+        found = float(norms[top]), "local", self.seed, iterations, top
         exact = self._substitute(index, tokens, norms)
-        return Look(rows, free, directions[top], local, *exact)
+        return Look(rows, free, directions[top], Estimate(*found, input=index), *exact)
 
     def _substitute(
         self, index: int, tokens: Tokens, norms: Float[np.ndarray, "tokens"]
@@ -257,13 +247,8 @@ class Searches:
         if len(self.model.layers) > INCREMENTAL_LAYERS and len(tokens) > EXHAUST_TO:
             order = np.argsort(-np.nan_to_num(norms, nan=-1.0), kind="stable")
             positions = np.sort(order[:POSITIONS]).tolist()
-        found = compute_influence(
-            self.model,
-            tokens,
-            query=self.query,
-            target=self.target,
-            positions=positions,
-        )
+        asked = {**self.watched, "positions": positions}
+        found = compute_influence(self.model, tokens, **asked)
         assert found.lower is not None
         distances = embedding_distances(self.model, tokens)
         # Equal embeddings have no influence on anything, and no ratio.
@@ -289,17 +274,10 @@ class Searches:
             border *= radius / np.linalg.norm(border, axis=1, keepdims=True)
             rows = np.where(look.free[:, None], (rows + border) / 2, rows)
         direction = look.direction if look.direction.any() else look.direction + 1
-        value, _, _ = ascend_in_ball(
-            self.model,
-            jnp.asarray(rows, dtype),
-            jnp.asarray(direction, dtype),
-            jnp.asarray(position, jnp.int32),
-            jnp.asarray(look.free),
-            jnp.asarray(radius, dtype),
-            query=self.query,
-            target=self.target,
-            steps=self.steps,
-        )
+        start = (jnp.asarray(x, dtype) for x in (rows, direction))
+        at, free = jnp.asarray(position, jnp.int32), jnp.asarray(look.free)
+        given = self.model, *start, at, free, jnp.asarray(radius, dtype)
+        value, _, _ = ascend_in_ball(*given, **self.watched, steps=self.steps)
         begun = {"position": position, "input": look.local.input}
         return Estimate(float(value), "ball", self.seed, self.steps, **begun)
 
@@ -374,27 +352,16 @@ def estimate_lipschitz(
         ('local', True)
     """
     Effort(restarts, steps)  # refuses bad numbers
-    choose_name("target", target, get_args(PlainTarget))
-    model = check_model(model)
-    for depth, layer in enumerate(model.layers):
-        if layer.attention.weighting.hard:
-            raise InputError(
-                f"layers.{depth}: the weighting {layer.attention.weighting.name} is "
-                "hard: a winner changes by a jump, so there is no Lipschitz constant to "
-                "estimate; use compute_influence for the exact influence, or re-weight "
-                "the model with softmax"
-            )
-    length = expect_length(length)
+    remedy = (
+        "to estimate; use compute_influence for the exact influence, or re-weight the "
+        "model with softmax"
+    )
+    model, length, query = check_watched(model, length, query, target)
+    refuse_hard(model, remedy)
     check_changeable(length)
-    if target == "logits":
-        require_readout(model)
-    query = check_query(query, length, model)
-    check_head_row(model, target, [query], length)
     source = open_inputs(model, inputs, num_inputs, seed)
-    drawn = [
-        np.asarray(check_tokens(model.vocab_size, source.draw(length, index)))
-        for index in range(source.count)
-    ]
+    inputs_drawn = (source.draw(length, index) for index in range(source.count))
+    drawn = [np.asarray(check_tokens(model.vocab_size, x)) for x in inputs_drawn]
     # Behind an input's last token nothing is of the second type.
     symbols = {int(x) for tokens in drawn for x in tokens[:-1]}
     model = of_one_text(model, symbols.union(model.substitutable or ()))
@@ -416,8 +383,7 @@ def estimate_lipschitz(
     return LipschitzEstimate(
         **dataclasses.asdict(top),
         length=length,
-        query=query,
-        target=target,
+        **search.watched,
         radius=ball_radius(model, length),
         influence=max(look.influence for look in looks),
         searches=tuple(found),
