@@ -16,6 +16,7 @@ three methods:
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -122,9 +123,7 @@ def entropy_levels(source: Source, length: int) -> dict[str, Any]:
     theorem, levels = floor_theorem(source), source.levels(length)
     return {
         "n": length,
-        "optimal": levels.optimal,
-        "unigram": levels.unigram,
-        "last_symbol": levels.last_symbol,
+        **{x: getattr(levels, x) for x in ("optimal", "unigram", "last_symbol")},
         "floor_r1": theorem.bound(length, "last", 0.0).value,
         "floor_r2": theorem.bound(length, "query", 0.0).value,
         "eps": 0.0,
@@ -168,9 +167,6 @@ def averaged_floor(
     values = np.empty(weights.size)
     for kind in np.unique(pairs.kinds):
         rows = np.flatnonzero(pairs.kinds == kind)
-        if kind == OUTSIDE:
-            values[rows] = theorem.pair_bound(n, reading, OUTSIDE, math.inf).value
-            continue
         # Sorted, so that the ε of a group lie close together.
         rows = rows[np.argsort(epsilons[rows], kind="stable")]
         for group in np.array_split(rows, min(GROUPS, rows.size)):
@@ -275,11 +271,9 @@ def measure_entropy(
     expect_integer("seed", seed, 0, 2**31 - 1)
     theorem = floor_theorem(source)  # refuses a source without one
     source.levels(length)  # and a length without prefixes
-    population = (
-        enumerate_prefixes(source, length)
-        if length <= ENUMERATED
-        else sample_prefixes(source, length, num_inputs, seed)
-    )
+    sample = functools.partial(sample_prefixes, source, length, num_inputs, seed)
+    enumerated = length <= ENUMERATED
+    population = enumerate_prefixes(source, length) if enumerated else sample()
     check_predictor(model, source, length, reading)
     question = _Question(model, source, theorem, reading)
     # Bounds that may refuse the model come before its evaluation, which takes longer.
@@ -291,20 +285,14 @@ def measure_entropy(
         # estimates the floor.
         chosen = population
         if population.is_complete and len(population.strings) > MOST_CERTIFIED:
-            chosen = sample_prefixes(source, length, num_inputs, seed)
+            chosen = sample()
         floor = question.certified(chosen)
     population, pairs = question.pair(population)
     losses, epsilons = question.evaluate(population.strings, pairs)
     if floor is None:
         floor = averaged_floor(theorem, reading, population, pairs, epsilons)
-    return ModelEntropy(
-        length=length,
-        reading=reading,
-        cross_entropy=population.mean(losses),
-        standard_error=population.standard_error(losses),
-        floor=floor,
-        method=closeness,
-    )
+    loss = population.mean(losses), population.standard_error(losses)
+    return ModelEntropy(length, reading, *loss, floor, closeness)
 
 
 @dataclasses.dataclass(frozen=True)

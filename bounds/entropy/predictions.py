@@ -6,8 +6,8 @@ after it ("query"). A source is a law of random words.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -125,14 +125,20 @@ def sample_prefixes(source: Source, length: int, count: int, seed: int) -> Popul
 
 def log_probabilities(source: Source, strings: Strings) -> ByInput:
     """Returns ln P(a word begins with each string), in chunks."""
-    count = len(strings)
-    size = min(count, max(1, CHUNK // (strings.shape[1] * source.num_classes)))
-    parts = []
+    size = max(1, CHUNK // (strings.shape[1] * source.num_classes))
+    of_chunk = functools.partial(_log_probability, source=source)
+    return _in_batches(of_chunk, size, strings).astype(np.float64)
+
+
+def _in_batches(function: Callable[..., Any], most: int, *arrays: np.ndarray) -> Any:
+    """Arrays that `function` makes of at most `most` rows at a time, joined."""
+    count, parts = len(arrays[0]), []
+    size = min(count, most)
     for start in range(0, count, size):
-        # The last chunk is filled up, so that one program serves all.
-        part = padded(strings[start : start + size], size)
-        parts.append(np.asarray(_log_probability(jnp.asarray(part), source=source)))
-    return np.concatenate(parts)[:count].astype(np.float64)
+        # The last batch is filled up, so that one program serves all.
+        rows = (padded(x[start : start + size], size) for x in arrays)
+        parts.append(jax.device_get(function(*map(jnp.asarray, rows))))
+    return jax.tree.map(lambda *x: np.concatenate(x)[:count], *parts)
 
 
 @functools.partial(jax.jit, static_argnames="source")
@@ -227,20 +233,14 @@ def predict(
     count, n = tokens.shape
     model = at_length(model, n)
     heads = max((x.attention.num_heads for x in model.layers), default=1)
-    batch = min(MAX_BATCH, max(1, BATCH_ELEMENTS // (heads * n * min(n, 1024))), count)
+    batch = min(MAX_BATCH, max(1, BATCH_ELEMENTS // (heads * n * min(n, 1024))))
 
     # Run 0 evaluates the model; the others repeat it with numbers moved by some
     # roundings.
-    def evaluate(run: int) -> list[Shaped[np.ndarray, "inputs ..."]]:
-        found, moved = [], moved_model(model, run) if run else model
-        for start in range(0, count, batch):
-            part = slice(start, start + batch)
-            rows, prefixes = (padded(x[part], batch) for x in (tokens, strings))
-            given = jnp.uint32(run), jnp.asarray(rows), jnp.asarray(prefixes)
-            answer = _predict(moved, source, *given)
-            size = len(tokens[part])
-            found.append([np.asarray(x)[:size] for x in answer])
-        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+    def evaluate(run: int) -> tuple[Shaped[np.ndarray, "inputs ..."], ...]:
+        moved = moved_model(model, run) if run else model
+        of_batch = functools.partial(_predict, moved, source, jnp.uint32(run))
+        return _in_batches(of_batch, batch, tokens, strings)
 
     logits, wanted, ambiguous = evaluate(0)
     if not np.isfinite(logits).all():

@@ -106,9 +106,8 @@ def floor_theorem(source: Source) -> FloorTheorem:
     Raises:
         InputError: No theorem is registered for it.
     """
-    expect_kind(
-        "source", source, Source, "one such as get_source('parity', 0.5) returns"
-    )
+    wanted = "one such as get_source('parity', 0.5) returns"
+    expect_kind("source", source, Source, wanted)
     raise InputError(
         "no theorem bounds the cross-entropy on "
         f"{getattr(source, 'name', show(source))} from below; there is one "
@@ -220,13 +219,9 @@ class OptimumTheorem(FloorTheorem):
         # 4 states symbols + 8, and a quotient as its two parts.
         steps = length * (symbols + 2 * states + 3) + 4 * states * symbols + 8
         optimum = self.source.optimal_entropy(length) * (1 - gamma_upper(2 * steps))
-        return Bound(
-            log_value=lower(log(interval(optimum))) if optimum > 0 else -math.inf,
-            sense=Sense.LOWER,
-            quantity=f"cross-entropy on {self.source.name}, {PLACES[reading]}, nats",
-            hypotheses=(),
-            source="Gibbs' inequality",
-        )
+        value = lower(log(interval(optimum))) if optimum > 0 else -math.inf
+        quantity = f"cross-entropy on {self.source.name}, {PLACES[reading]}, nats"
+        return Bound(value, Sense.LOWER, quantity, (), "Gibbs' inequality")
 
 
 @floor_theorem.register
