@@ -46,7 +46,7 @@ def norm_defect(
     # First |f(z + p + e) - f(z + p) - Df(z) e|, for |e| <= unknown; then both
     # |f(z + p + e) - f(z + p)| and |Df(z) e|.
     width, gain = math.sqrt(norm.scale.shape[0]), norm.largest
-    size = jnp.sqrt((known * known).sum(axis=1))
+    size = jnp.linalg.norm(known, axis=1)
     base = rows[:, None]
     before, after = (
         norm.deviation(norm.centre(x))[..., 0]
@@ -164,7 +164,7 @@ def _(operation: Sum, at: tuple[Any, ...], *reach: Reach) -> Reach:
 def _(operation: Join, at: tuple[Any, ...], *reach: Reach) -> Reach:
     # Parts side by side are orthogonal.
     parts = jnp.concatenate(reach)
-    return jnp.sqrt((parts * parts).sum(axis=0, keepdims=True))
+    return jnp.linalg.norm(parts, axis=0, keepdims=True)
 
 
 @gain.register

@@ -24,15 +24,14 @@ from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.influence.screening.layer_base import (
     QueryRows,
     RowStatistics,
-    product,
     tile_weights,
 )
 from bounds.influence.screening.replaced_column import MovedColumns
+from bounds.numbers.norms import contract
 from jax_models.model.attention import Attention
 from jax_models.model.pytree import pytree
 from jax_models.run.blocks import map_rows
 
-HIGHEST = jax.lax.Precision.HIGHEST
 # Rows of a tile of weights [h, rows, n].
 ROWS_AT_ONCE = 64
 
@@ -70,7 +69,6 @@ def factorise(
     index = jnp.arange(n, dtype=jnp.int32)
     tile = math.gcd(stretch, ROWS_AT_ONCE)
     blocks = math.ceil(n / stretch)
-    dtype = prepared.queries.dtype
 
     def weights_of(start: Int[Array, ""]) -> Float[Array, "heads tile columns"]:
         wanted = start + jnp.arange(tile, dtype=jnp.int32)
@@ -80,40 +78,29 @@ def factorise(
         # The last stretch may reach beyond the input.
         return jnp.where((wanted < n)[:, None], found, 0)
 
-    def of_stretch(
-        block: Int[Array, ""],
-    ) -> tuple[Float[Array, "heads stretch rank"], Float[Array, "heads rank columns"]]:
+    def of_stretch(block: Int[Array, ""]) -> tuple[Array, Array]:
         starts = block * stretch + tile * jnp.arange(stretch // tile, dtype=jnp.int32)
 
-        def times(
-            columns: Float[Array, "heads columns rank"],
-        ) -> Float[Array, "heads stretch rank"]:
-            """Weights of the stretch's rows times `columns`."""
-            parts = jax.lax.map(
-                lambda start: product("hjn,hnr->hjr", weights_of(start), columns),
-                starts,
-            )
+        def times(columns: Float[Array, "heads columns rank"]) -> Array:
+            """Weights of the stretch's rows times `columns` [heads, stretch, rank]."""
+            of_tile = lambda at: contract("hjn,hnr->hjr", weights_of(at), columns)
+            parts = jax.lax.map(of_tile, starts)
             return parts.swapaxes(0, 1).reshape(heads, stretch, -1)
 
-        def transposed(
-            rows: Float[Array, "heads stretch rank"],
-        ) -> Float[Array, "heads rank columns"]:
-            """Transposed weights of the stretch's rows times `rows`."""
+        def transposed(rows: Float[Array, "heads stretch rank"]) -> Array:
+            """Transposed weights of the stretch's rows times `rows` [heads, rank, n]."""
             parts = rows.reshape(heads, -1, tile, rank).swapaxes(0, 1)
 
-            def add(
-                total: Float[Array, "heads rank columns"], part: tuple[Any, Any]
-            ) -> tuple[Float[Array, "heads rank columns"], None]:
+            def add(total: Array, part: tuple[Any, Any]) -> tuple[Array, None]:
                 start, some = part
-                more = product("hjr,hjn->hrn", some, weights_of(start))
-                return total + more, None
+                return total + contract("hjr,hjn->hrn", some, weights_of(start)), None
 
-            zero = jnp.zeros((heads, rank, n), dtype)
+            zero = jnp.zeros((heads, rank, n), rows.dtype)
             return jax.lax.scan(add, zero, (starts, parts))[0]
 
         # A randomised range finder with one power iteration. Any factors are sound; poor ones
         # miss more, which is bounded.
-        key = jax.random.key(0)
+        key, dtype = jax.random.key(0), prepared.queries.dtype
         sketch = jax.random.normal(key, (heads, n, rank), dtype)
         rows = jnp.linalg.qr(times(sketch))[0]
         rows = jnp.linalg.qr(times(transposed(rows).swapaxes(1, 2)))[0]
@@ -131,30 +118,18 @@ def sum_field(
     here: Bool[Array, "columns substitutions"],
 ) -> Any:
     """`Field` of known changes of columns, without replaced ones (`here`)."""
-    key = jnp.where(here[:, None], 0, moved.key)
-    value = jnp.where(here[:, None], 0, moved.value)
-    _, b, r, n = factors.columns.shape
-    e, v, i = key.shape[2], values.shape[2], key.shape[3]
+    moves = (jnp.where(here[:, None], 0, x) for x in (moved.key, moved.value))
 
-    def one(
-        head: tuple[Any, Any, Any, Any],
-    ) -> tuple[
-        Float[Array, "stretches rank d_v substitutions"],
-        Float[Array, "stretches rank d_k d_v substitutions"],
-        Float[Array, "stretches rank d_k substitutions"],
-    ]:
+    def one(head: tuple[Any, ...]) -> tuple[Array, ...]:
         columns, key, value, base = head
-        flat = columns.reshape(b * r, n)
-        by_value = (flat[:, None] * base.T).reshape(b * r * v, n)
-        keys = key.reshape(n, e * i)
-        scored = _matmul(by_value, keys).reshape(b, r, v, e, i)
+        by_value = columns[:, :, None] * base.T
         return (
-            _matmul(flat, value.reshape(n, v * i)).reshape(b, r, v, i),
-            scored.swapaxes(2, 3),
-            _matmul(flat, keys).reshape(b, r, e, i),
+            contract("brn,nvi->brvi", columns, value),
+            contract("brvn,nei->brevi", by_value, key),
+            contract("brn,nei->brei", columns, key),
         )
 
-    return Field(*jax.lax.map(one, (factors.columns, key, value, values)))
+    return Field(*jax.lax.map(one, (factors.columns, *moves, values)))
 
 
 def field_at_rows(
@@ -179,16 +154,10 @@ def field_at_rows(
     both = (rows[..., None] * queries[:, :, None]).reshape(-1, h, r * e)
     coefficients = jnp.concatenate([rows, both], axis=2)
     terms = [plain.reshape(h, r, v * i), scored.reshape(h, r * e, v * i)]
-    found = product("jhr,hrx->jhx", coefficients, jnp.concatenate(terms, axis=1))
-    common = product("jhr,hri->jhi", both, shared.reshape(h, r * e, i))
+    found = contract("jhr,hrx->jhx", coefficients, jnp.concatenate(terms, axis=1))
+    common = contract("jhr,hri->jhi", both, shared.reshape(h, r * e, i))
     found = found.reshape(-1, h, v, i) - outputs[..., None] * common[:, :, None]
     return found, common
-
-
-def _matmul(
-    a: Float[Array, "rows inner"], b: Float[Array, "inner columns"]
-) -> Float[Array, "rows columns"]:
-    return jnp.matmul(a, b, precision=HIGHEST)
 
 
 ByGroup: TypeAlias = Float[Array, "heads groups columns"]
@@ -218,8 +187,8 @@ def group_rows(
 ) -> Int[np.ndarray, "groups size"]:
     """One head's rows in at most `groups` groups of one size, by repeating rows."""
     n = queries.shape[0]
-    finite = [np.isfinite(x).all() for x in (queries, keys, lse[lse > -np.inf])]
-    if not all(finite):
+    given = queries, keys, lse[lse > -np.inf]
+    if not all(np.isfinite(x).all() for x in given):
         # NaN and infinity order nothing; any grouping is sound.
         queries, keys, lse = (np.zeros_like(x) for x in (queries, keys, lse))
     # Log weights of rows vary with the query, in the metric of the keys, and with the
@@ -229,9 +198,7 @@ def group_rows(
     values, vectors = np.linalg.eigh(spread)
     metric = vectors * np.sqrt(np.maximum(values, 0))
     finite = np.where(np.isfinite(lse), lse, 0.0)
-    features = np.concatenate(
-        [queries @ metric, (finite - queries @ centre)[:, None]], axis=1
-    )
+    features = np.column_stack([queries @ metric, finite - queries @ centre])
     # `groups` is a power of two; the result has fewer where there are fewer rows.
     parts = [np.arange(n)]
     while len(parts) < groups and len(parts[0]) > 1:
@@ -265,18 +232,16 @@ def make_envelopes(
     """Envelopes of a softmax layer, with factors of `rank` terms unless `rank` is 0."""
     queries, keys = np.asarray(prepared.queries), np.asarray(prepared.store.keys)
     lse = np.asarray(prepared.summary.lse)
-    members = np.stack(
-        [group_rows(*head, groups) for head in zip(queries, keys, lse, strict=True)]
-    )
-    group = np.zeros(members.shape[:1] + queries.shape[1:2], np.int32)
+    heads = zip(queries, keys, lse, strict=True)
+    members = np.stack([group_rows(*head, groups) for head in heads])
+    group = np.zeros(lse.shape, np.int32)
     for head, rows in zip(group, members, strict=True):
         head[rows] = np.arange(rows.shape[0])[:, None]
     factors = factorise(attention, prepared, rank, stretch) if rank else None
-    weight, value, *missed = measure_groups(
-        attention, prepared, statistics, factors, jnp.asarray(members, jnp.int32)
-    )
-    missed = (missed[0], missed[1]) if missed else None
-    return Envelopes(jnp.asarray(group.T), weight, value, factors, missed)
+    given = attention, prepared, statistics, factors, jnp.asarray(members, jnp.int32)
+    (weight, value), *missed = measure_groups(*given)
+    rest = missed[0] if missed else None
+    return Envelopes(jnp.asarray(group.T), weight, value, factors, rest)
 
 
 @jax.jit
@@ -286,7 +251,7 @@ def measure_groups(
     statistics: RowStatistics,
     factors: Factors | None,
     members: Int[Array, "heads groups size"],
-) -> list[ByGroup]:
+) -> list[tuple[ByGroup, ByGroup]]:
     """Maxima over groups of a_jm and a_jm |v_m - b_j|, then of what `factors` miss of a."""
     store, n = prepared.store, prepared.store.length
     size, width = members.shape[2], attention.value_width
@@ -299,17 +264,17 @@ def measure_groups(
         queries = QueryRows(rows, *(x[None] for x in by_head))
         means = statistics.mean_value[rows, head]
 
-        def of_tile(columns: tuple[Any, ...]) -> list[Float[Array, "tile"]]:
+        def of_tile(columns: tuple[Any, ...]) -> list[tuple[Array, Array]]:
             index, keys, values, terms = columns
             weights = tile_weights(attention, queries, keys[None], index, n)[0][0]
             away = values - means[:, None]
-            reach = jnp.sqrt((away**2).sum(axis=-1))
+            reach = jnp.linalg.norm(away, axis=-1)
             found = [weights]
             if factors is not None:
                 of_rows = factors.rows[rows, head]
                 terms = jnp.moveaxis(terms, 0, 2)[rows // factors.stretch]
-                found.append(jnp.abs(weights - product("sr,srt->st", of_rows, terms)))
-            return [x.max(axis=0) for w in found for x in (w, w * reach)]
+                found.append(jnp.abs(weights - contract("sr,srt->st", of_rows, terms)))
+            return [(w.max(axis=0), (w * reach).max(axis=0)) for w in found]
 
         every = jnp.arange(n, dtype=jnp.int32), store.keys[head], store.values[head]
         terms = None if factors is None else jnp.moveaxis(factors.columns[head], 2, 0)
@@ -318,5 +283,4 @@ def measure_groups(
     def of_head(head: Int[Array, ""]) -> Any:
         return jax.lax.map(lambda rows: of_group(rows, head), members[head])
 
-    heads = jnp.arange(members.shape[0], dtype=jnp.int32)
-    return jax.lax.map(of_head, heads)
+    return jax.lax.map(of_head, jnp.arange(members.shape[0], dtype=jnp.int32))

@@ -21,6 +21,7 @@ import functools
 import math
 import time
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -73,25 +74,23 @@ TILE_ELEMENTS = (2**17, 2**24)
 STATES = 3
 # Substitutions in a block.
 FEWEST_IN_BLOCK, MOST = 8, 64
+Ends: TypeAlias = Float[np.ndarray, "substitutions"]
 
 
 def block_sizes(request: InfluenceRequest) -> BlockSizes:
     """Substitutions a block, rows a tile; raises if the memory limit is too low."""
     INCREMENTAL.sizes(request)  # exact evaluations have to fit as well
     model, n = request.model, request.tokens.size
-    which = 0 if jax.default_backend() == "cpu" else 1
+    which = jax.default_backend() != "cpu"
     suited = max(FEWEST_IN_BLOCK, min(MOST, BLOCK_ELEMENTS[which] // (n * model.width)))
     # Known changes and their estimates between all layers, while one is formed anew,
     # and the reads of the last layer.
     reads = 2 * 3 * model.layers[-1].attention.num_heads
     each = STATES * len(model.layers) * (model.width + 2) + reads
-    each = each * n * model.dtype.itemsize
-    held = held_bytes(request)
-    batch = fit_block(
-        min(suited, request.position.size),
-        lambda size: held + IN_FLIGHT * size * each,
-        request.memory_limit,
-    )
+    each, held = each * n * model.dtype.itemsize, held_bytes(request)
+    needed = lambda size: held + IN_FLIGHT * size * each
+    most = min(suited, request.position.size)
+    batch = fit_block(most, needed, request.memory_limit)
     rows = max(8, min(n, TILE_ELEMENTS[which] // (batch * model.width)))
     return BlockSizes(batch, rows)
 
@@ -126,7 +125,8 @@ class Climb:
     ) -> None:
         """Resumes from the checkpoint, or starts with nothing known."""
         self.request, self.sizes = request, block_sizes(request)
-        self.runs, self._progress = runs_of(rounding), run.progress
+        self.runs = runs_of(rounding)
+        self._progress = run.progress or (lambda done, total: None)
         rules = LADDER, dataclasses.astuple(self.sizes), rounding
         # Ends by closed levels; estimates and errors of the last level; exact values.
         self.known, self.save = open_progress(request, run, *rules)
@@ -149,13 +149,7 @@ class Climb:
         may_exceed = self.known.upper > self.least * (1 + rtol)
         return np.flatnonzero(np.isnan(self.known.value) & may_exceed)
 
-    def ends(
-        self,
-    ) -> tuple[
-        Float[np.ndarray, "substitutions"],
-        Float[np.ndarray, "substitutions"],
-        Bool[np.ndarray, "substitutions"],
-    ]:
+    def ends(self) -> tuple[Ends, Ends, Bool[np.ndarray, "substitutions"]]:
         """Lower and upper ends of all influences; True where they include rounding."""
         state, value = self.known, self.known.value
         known = np.isfinite(value)
@@ -236,8 +230,7 @@ class Climb:
         def keep(count: int) -> None:
             nonlocal done
             done = min(done + count, total)
-            if self._progress is not None:
-                self._progress(done, total)
+            self._progress(done, total)
             self.keep(count)
 
         self.known.subtracted |= way.subtracts
@@ -269,8 +262,7 @@ class Climb:
                 known.done += part.size
                 known.spent = before + times[-1] - began
                 self.save()
-                if self._progress is not None:
-                    self._progress(known.done, known.chosen.size)
+                self._progress(known.done, known.chosen.size)
         blocks = np.diff(times)
         # The first block compiles.
         each = float(blocks[1:].mean()) / self.batch if blocks.size > 1 else None
@@ -284,8 +276,7 @@ class Climb:
 
     def _screening(self, count: int, groups: int, rank: int) -> list[Kernel]:
         """Kernels that screen `count` substitutions: unmoved, then by moved run."""
-        request = self.request
-        tokens = jnp.asarray(request.tokens)
+        request, tokens = self.request, jnp.asarray(self.request.tokens)
         how = {"query": request.query, "target": request.target}
         if not self._bases:
             for run in range(1 + self.runs):
@@ -296,19 +287,14 @@ class Climb:
         envelopes = prepare_envelopes(request.model, self._bases[0][1], groups, rank)
         jax.block_until_ready(envelopes)
         # One size for any number left, so that levels share a program.
-        part = Part(
-            0, count, self.sizes.substitutions, {**how, "row_tile": self.sizes.rows}
-        )
-        return [
-            Kernel(
-                screen_block,
-                (ScreenLevel(moved.model, tokens, base, envelopes),),
-                (part,),
-                None,
-                IN_FLIGHT,
-            )
+        options = {**how, "row_tile": self.sizes.rows}
+        part = Part(0, count, self.sizes.substitutions, options)
+        levels = (
+            ScreenLevel(moved.model, tokens, base, envelopes)
             for moved, base in self._bases
-        ]
+        )
+        kinds = (part,), None, IN_FLIGHT
+        return [Kernel(screen_block, (level,), *kinds) for level in levels]
 
     def close_level(self, level: Level, rtol: float) -> None:
         """Encloses the influences screened at a level, and starts the next."""
@@ -366,10 +352,8 @@ def largest(
     # Not by upper ends: errors dominate these where weights are peaked. An estimate decides
     # only what is evaluated next, and so is no part of the maximum's ends.
     estimate = climb.known.estimate[chosen]
-    order = np.argsort(
-        -np.where(np.isfinite(estimate), estimate, -np.inf), kind="stable"
-    )
-    return chosen[order[:count]]
+    worst_last = np.where(np.isfinite(estimate), -estimate, np.inf)
+    return chosen[np.argsort(worst_last, kind="stable")[:count]]
 
 
 def cheapest(request: InfluenceRequest) -> Method:
@@ -406,11 +390,9 @@ def _pays(climb: Climb, count: int, budget: int) -> bool:
     first = climb.known.levels[0]
     # By counts of products a term of the factors costs a substitution some twelfth of
     # the first level. The preparation of a level is left out.
-    factor = 1 + LADDER[climb.known.step][1] / 12
-    batch, each = climb.batch, first.seconds_each
+    factor, batch = 1 + LADDER[climb.known.step][1] / 12, climb.batch
     # A single block has compiled, too.
-    if each is None:
-        each = first.seconds / first.screened
+    each = first.seconds_each or first.seconds / first.screened
     screened = factor * each * batch * math.ceil(count / batch)
     room = budget - climb.evaluated
     pays = count > room or screened < count * climb.evaluation_seconds()
@@ -445,17 +427,12 @@ class Screened(Screen):
         if len(model.layers) < 2:
             return f"it needs two layers, and the model has {len(model.layers)}"
         for depth, layer in enumerate(model.layers, start=1):
-            if layer.attention.weighting.hard:
-                return (
-                    f"it needs softmax, and layer {depth} is "
-                    f"{layer.attention.weighting.name}"
-                )
-            scoring = layer.attention.scoring
+            weighting, scoring = layer.attention.weighting, layer.attention.scoring
+            if weighting.hard:
+                return f"it needs softmax, and layer {depth} is {weighting.name}"
             if not scoring.bilinear and depth > 1:
-                return (
-                    f"it needs dot-product scores, and layer {depth} has "
-                    f"{scoring.word} ones"
-                )
+                needed = f"it needs dot-product scores, and layer {depth} has"
+                return f"{needed} {scoring.word} ones"
         lack = unsupported_dropout(model) or unsupported_operation(model.layers, defect)
         return lack or one_row(request) or nonlinear_head(model, request.target)
 
@@ -485,17 +462,15 @@ class Screened(Screen):
                 here = others
                 if known.step:
                     here = np.intersect1d(climb.left(rtol), others, assume_unique=True)
-                if not here.size or (
-                    known.step and not _pays(climb, here.size, budget)
-                ):
+                some, first = here.size, not known.step
+                if not some or not (first or _pays(climb, some, budget)):
                     break
                 known.chosen, known.done, known.spent = here, 0, 0.0
             level = climb.screen()
-            room = max(0, budget - climb.evaluated)
             # Exact values of the largest estimates exclude most others before the next level.
             if known.step == 0:
-                first = min(2 * TOGETHER, room)
-                climb.evaluate(largest(climb, known.chosen, first))
+                room = min(2 * TOGETHER, max(0, budget - climb.evaluated))
+                climb.evaluate(largest(climb, known.chosen, room))
             climb.close_level(level, rtol)
         if self.budget is None and climb.left(rtol).size >= MANY:
             climb.enumerate(rtol)

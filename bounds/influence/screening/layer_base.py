@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 
 from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.influence.screening.row_map import LastReads, RowMap, make_row_map
-from bounds.numbers.norms import spectral_norms
+from bounds.numbers.norms import contract, spectral_norms
 from bounds.readings import pull
 from jax_models.model.attending import compute_scores, score_scale
 from jax_models.model.attention import Attention
@@ -32,8 +32,6 @@ from jax_models.model.pytree import pytree
 from jax_models.run.blocks import fold_tiles, key_tile, map_rows, row_block, slice_tile
 from jax_models.weighting.base import same_position
 from jax_models.weighting.softmax_summary import SoftmaxSummary
-
-HIGHEST = jax.lax.Precision.HIGHEST
 
 
 @pytree
@@ -95,8 +93,7 @@ def weigh_rows(
         top_key = jnp.take_along_axis(store.keys, top, axis=1)
 
         def weights(index: Int[Array, "keys"], valid: Bool[Array, "keys"]) -> Any:
-            keys = slice_tile(store.keys, index, 1)
-            values = slice_tile(store.values, index, 1)
+            keys, values = (slice_tile(x, index, 1) for x in (store.keys, store.values))
             found, seen = tile_weights(attention, of_block, keys, index, n)
             return jnp.where(valid, found, 0), seen & valid, keys, values
 
@@ -104,7 +101,7 @@ def weigh_rows(
             found, _, keys, _ = weights(index, valid)
             rest = jnp.where(same_position(index, top, keys.dtype), 0, found)
             sums = found.sum(axis=-1), rest.sum(axis=-1)
-            return *sums, product("hrk,hke->hre", rest, keys)
+            return *sums, contract("hrk,hke->hre", rest, keys)
 
         # The mean first, since distances are centred before they are squared and summed. All
         # are taken from the top column: where it is replaced, the others' weights grow by
@@ -117,37 +114,24 @@ def weigh_rows(
             found, seen, keys, values = weights(index, valid)
             key = keys[:, None] - top_key[:, :, None] - above_top[:, :, None]
             value = values[:, None] - summary.mean[:, :, None]
-            x = jnp.sqrt((key * key).sum(axis=-1))
-            v = jnp.sqrt((value * value).sum(axis=-1))
+            x, v = (jnp.linalg.norm(y, axis=-1) for y in (key, value))
             weighted = found * x
             sums = [weighted, weighted * x, weighted * v, weighted * x * v]
-            covariance = product("hrkv,hrke->hrve", value * found[..., None], key)
+            spread = jnp.stack([s.sum(axis=-1) for s in sums], axis=-1)
+            covariance = contract("hrkv,hrke->hrve", value * found[..., None], key)
             largest = [jnp.where(seen, y, 0).max(axis=-1) for y in (x, v)]
-            return (
-                jnp.stack([s.sum(axis=-1) for s in sums], axis=-1),
-                covariance,
-                jnp.stack(largest, axis=-1),
-            )
+            return (spread, covariance), jnp.stack(largest, axis=-1)
 
-        spread, covariance, reach = fold_tiles(second, _join, n, key_tile(n))
-        found = (top_key + above_top, above_top, covariance, spread, reach)
-        return swapped(found)
+        sums, reach = fold_tiles(second, add_and_maximise, n, key_tile(n))
+        return swapped((top_key + above_top, above_top, *sums, reach))
 
     heads, width = attention.num_heads, attention.key_width
     block = row_block(positions.shape[0], heads * 2 * width * key_tile(n))
     queries, summary = swapped((prepared.queries, prepared.summary))
     found = map_rows(run, (positions, queries, summary), block)
-    mean_key, above_top, covariance, spread, reach = found
-    return RowStatistics(
-        query=queries,
-        mean_key=mean_key,
-        above_top=above_top,
-        mean_value=summary.mean,
-        covariance=covariance,
-        covariance_norm=spectral_norms(covariance),
-        spread=spread,
-        reach=reach,
-    )
+    mean_key, above_top, spread, covariance, reach = found
+    moments = covariance, spectral_norms(covariance), spread, reach
+    return RowStatistics(queries, mean_key, above_top, summary.mean, *moments)
 
 
 def swapped(parts: Any) -> Any:
@@ -160,19 +144,9 @@ def add(first: Any, second: Any) -> Any:
     return jax.tree.map(jnp.add, first, second)
 
 
-def _join(first: Any, second: Any) -> Any:
-    return (
-        first[0] + second[0],
-        first[1] + second[1],
-        jnp.maximum(first[2], second[2]),
-    )
-
-
-def product(
-    subscripts: str, a: Float[Array, "..."], b: Float[Array, "..."]
-) -> Float[Array, "..."]:
-    """`einsum` in full precision."""
-    return jnp.einsum(subscripts, a, b, precision=HIGHEST)
+def add_and_maximise(first: Any, second: Any) -> Any:
+    """Sums and maxima of two pairs of pytrees, first of sums and then of maxima."""
+    return add(first[0], second[0]), jax.tree.map(jnp.maximum, first[1], second[1])
 
 
 # Rows and columns of a tile: [h, rows, c, columns] stays near eight mebibytes.
@@ -199,27 +173,28 @@ def pull_columns(
         # For cotangents B_j of the heads the transpose of the first part at column m is
         #     N_m = sum_j a_jm B_j W_v + sum_j a_jm (B_j (v_m - b_j)) (q_j^T W_k),
         # in tiles of rows and columns: nothing n x n is kept.
-        index, keys, values = block[0], *(x.swapaxes(0, 1) for x in block[1:])
+        index, (keys, values) = block[0], swapped(block[1:])
 
         def lift(at: Int[Array, "rows"], valid: Bool[Array, "rows"]) -> Any:
             queries, of_rows = (slice_tile(x, at, 1) for x in (prepared.queries, lse))
             rows = QueryRows(slice_tile(positions, at, 0), queries, of_rows)
             weights, _ = tile_weights(attention, rows, keys, index, n)
             weights = jnp.where(valid[:, None], weights, 0)
-            sent = slice_tile(by_head, at, 0)
-            means = slice_tile(statistics.mean_value, at, 0)
+            sent, means = (
+                slice_tile(x, at, 0) for x in (by_head, statistics.mean_value)
+            )
             value = values[:, None] - means.swapaxes(0, 1)[:, :, None]
-            read = product("jchv,hjmv->hjmc", sent, value)
+            read = contract("jchv,hjmv->hjmc", sent, value)
             by_score = weights[..., None] * read
-            to_keys = product("hjmc,hje->hmce", by_score, queries)
-            to_values = product("hjm,jchv->hmcv", weights, sent)
+            to_keys = contract("hjmc,hje->hmce", by_score, queries)
+            to_values = contract("hjm,jchv->hmcv", weights, sent)
             return to_keys, to_values
 
         to_keys, to_values = fold_tiles(lift, add, heads.shape[0], TILE)
-        pulled = product("hmce,hed->mcd", to_keys, attention.key_by_head)
-        return pulled + product("hmcv,hvd->mcd", to_values, attention.value_by_head)
+        pulled = contract("hmce,hed->mcd", to_keys, attention.key_by_head)
+        return pulled + contract("hmcv,hvd->mcd", to_values, attention.value_by_head)
 
-    columns = (everywhere, store.keys.swapaxes(0, 1), store.values.swapaxes(0, 1))
+    columns = everywhere, *swapped((store.keys, store.values))
     return map_rows(run, columns, min(TILE, n))
 
 
@@ -262,25 +237,22 @@ def make_screened_layer(
     """The `ScreenedLayer`, and cotangents of the layer's input rows from its output's."""
     attention, n = layer.attention, prepared.store.length
     statistics = weigh_rows(attention, prepared, positions)
-    rows, pulled = map_rows(
-        lambda block: make_row_map(layer, *block, reader=reader),
-        (prepared.base, cotangents, prepared.output),
-        ROWS_AT_ONCE,
-    )
+    given = prepared.base, cotangents, prepared.output
+    make = lambda block: make_row_map(layer, *block, reader=reader)
+    rows, pulled = map_rows(make, given, ROWS_AT_ONCE)
     # Divisors of the queries.
     scale = jnp.broadcast_to(score_scale(attention, n, positions), positions.shape)
     heads = pulled["heads"]
     columns = pull_columns(attention, prepared, statistics, positions, heads)
     by_head = heads.reshape(*heads.shape[:2], attention.num_heads, -1)
     # Through each row's own query.
-    to_query = product("nchv,nhve->nche", by_head, statistics.covariance)
+    to_query = contract("nchv,nhve->nche", by_head, statistics.covariance)
     scaled = to_query / scale[:, None, None, None]
-    queries = product("nche,hed->ncd", scaled, attention.query)
+    queries = contract("nche,hed->ncd", scaled, attention.query)
     # A row of attention's input acts as a column of all rows, and through its own query.
     read = columns.at[positions].add(queries)
-    program = layer.reads
+    program, store = layer.reads, prepared.store
     before = pull(program, {"y": prepared.rows}, {program.output: read})["y"]
-    store = prepared.store
     by_row = BaseRows(
         statistics=statistics,
         summary=swapped(prepared.summary),

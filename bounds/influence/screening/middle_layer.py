@@ -11,6 +11,7 @@ Source: docs/screened.md, sections 2.2, 2.4, 2.5 and 2.6.
 """
 
 import dataclasses
+import functools
 import math
 from typing import TypeAlias
 
@@ -47,11 +48,11 @@ from bounds.influence.screening.softmax_defect import (
     MovedRow,
     head_defect,
 )
+from bounds.numbers.norms import contract
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import pytree
 from jax_models.run.blocks import map_rows
 
-HIGHEST = jax.lax.Precision.HIGHEST
 ByColumn: TypeAlias = Float[Array, "heads columns substitutions"]
 
 
@@ -66,42 +67,30 @@ def sum_columns(
     # None without factors.
 
     def sizes(change: Float[Array, "heads columns width substitutions"]) -> ByColumn:
-        return jnp.where(here, 0, jnp.sqrt((change**2).sum(axis=2)))
+        return jnp.where(here, 0, jnp.linalg.norm(change, axis=2))
 
     known_key, known_value = sizes(moved.key), sizes(moved.value)
     key_unknown, value_unknown = (
         jnp.where(here, 0, x) for x in (moved.key_unknown, moved.value_unknown)
     )
     key, value = known_key + key_unknown, known_value + value_unknown
-
-    def summed(
-        weights: Float[Array, "heads groups columns"], terms: ByColumn
-    ) -> Float[Array, "heads groups substitutions"]:
-        return jnp.matmul(weights, terms, precision=HIGHEST)
-
-    by_value, by_key = summed(envelopes.weight, value), summed(envelopes.weight, key)
-    by_reach = summed(envelopes.value, key)
+    summed = functools.partial(contract, "hgn,hni->hgi")
+    weight, reach = envelopes.weight, envelopes.value
+    by_value, by_key = summed(weight, value), summed(weight, key)
+    by_reach = summed(reach, key)
     # Without factors a row knows nothing of a sum.
     missed, field = (by_value, by_reach, by_key), None
     if envelopes.factors is not None and envelopes.missed is not None:
-        weight, reach = envelopes.missed
+        weight_missed, reach_missed = envelopes.missed
         missed = (
-            summed(weight, known_value) + summed(envelopes.weight, value_unknown),
-            summed(reach, known_key) + summed(envelopes.value, key_unknown),
-            summed(weight, known_key) + summed(envelopes.weight, key_unknown),
+            summed(weight_missed, known_value) + summed(weight, value_unknown),
+            summed(reach_missed, known_key) + summed(reach, key_unknown),
+            summed(weight_missed, known_key) + summed(weight, key_unknown),
         )
         field = sum_field(envelopes.factors, moved, values, here)
-    sums = ColumnSums(
-        by_key,
-        by_value,
-        summed(envelopes.weight, key * value),
-        by_reach,
-        summed(envelopes.value, key * key),
-        key.max(axis=1, keepdims=True),
-        value.max(axis=1, keepdims=True),
-        *missed,
-    )
-    return sums, field
+    second = summed(weight, key * value), by_reach, summed(reach, key * key)
+    largest = key.max(axis=1, keepdims=True), value.max(axis=1, keepdims=True)
+    return ColumnSums(by_key, by_value, *second, *largest, *missed), field
 
 
 def at_rows(sums: ColumnSums, group: Int[Array, "rows heads"]) -> ColumnSums:
@@ -114,15 +103,6 @@ def at_rows(sums: ColumnSums, group: Int[Array, "rows heads"]) -> ColumnSums:
         return x if x.shape[1] == 1 else jax.vmap(lambda y, g: y[g])(x, group.T)
 
     return jax.tree.map(take, sums)
-
-
-@pytree
-class LayerStep:
-    """Changes after a layer, and its parts of the target's estimate and error bound."""
-
-    state: State  # of the layer's output rows
-    estimate: Float[Array, "classes substitutions"]  # of the target's change
-    defect: Float[Array, "substitutions"]  # bound on the estimate's error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,31 +126,23 @@ def screen_layer(
     reached: tuple[bool, bool],
     row_tile: int,
     exact: bool,
-) -> LayerStep:
+) -> tuple[State, Float[Array, "classes substitutions"], Float[Array, "substitutions"]]:
     """Changes of rows after the layer, and its parts of estimate and error bound."""
     layer, base, envelopes = middle.layer, middle.base, middle.envelopes
-    n, position = base.prepared.store.length, state.position
+    store, position = base.prepared.store, state.position
     inputs = read_inputs(layer, base.prepared.rows, state)
     moved = move_columns(layer.attention, inputs, base.map_norms)
-    store = base.prepared.store
-    sums, field = sum_columns(envelopes, moved, store.values, inputs.here)
+    summed = sum_columns(envelopes, moved, store.values, inputs.here)
     columns = take_columns(base.prepared, moved, base.centres, position)
 
-    factors = envelopes.factors
+    n, factors = store.length, envelopes.factors
     # Rows of a tile share factors.
     tile = math.gcd(row_tile, middle.stretch) if middle.stretch < n else row_tile
+    every, of_rows = jnp.arange(n, dtype=jnp.int32), factors and factors.rows
+    changes = state.known, state.unknown, inputs.others, inputs.unknown
     known, unknown, reads, defect, sent_field = map_rows(
-        lambda rows: _screen_rows(middle, rows, (sums, field), columns, reached),
-        _Tile(
-            at=jnp.arange(n, dtype=jnp.int32),
-            base=base.by_row,
-            group=envelopes.group,
-            factors=None if factors is None else factors.rows,
-            known=state.known,
-            unknown=state.unknown,
-            inputs=inputs.others,
-            inputs_unknown=inputs.unknown,
-        ),
+        lambda rows: _screen_rows(middle, rows, summed, columns, reached),
+        _Tile(every, base.by_row, envelopes.group, of_rows, *changes),
         tile,
     )
     # Row i's reference is the row when all others have their known changes alone.
@@ -181,19 +153,13 @@ def screen_layer(
     # Effects of the other columns on the target, to first order and for all rows at once: the
     # sum of N_m x_m over columns, from which row i's own B_i l_i is taken out again. What
     # rows know by their fields is in their known changes already.
-    estimate = jnp.einsum(
-        "ncd,ndi->ci", base.columns, inputs.others, precision=HIGHEST
-    ) - jnp.einsum(
-        "ich,ih->ci", base_row.sent, respond_to_columns(row, tile), precision=HIGHEST
-    )
+    effect = contract("ich,ih->ci", base_row.sent, respond_to_columns(row, tile))
+    estimate = contract("ncd,ndi->ci", base.columns, inputs.others) - effect
     if sent_field is not None:
         estimate = estimate - sent_field.sum(axis=0)
     defect = defect.sum(axis=0) + (base.input_weight[:, None] * inputs.defect).sum(0)
-    return LayerStep(
-        State(known, unknown, own.change.T, own.unknown, position, reads),
-        estimate,
-        defect + own.defect,
-    )
+    after = State(known, unknown, own.change.T, own.unknown, position, reads)
+    return after, estimate, defect + own.defect
 
 
 @pytree
@@ -228,22 +194,17 @@ def _screen_rows(
     attention, statistics = layer.attention, base.statistics
     replaced, column = replace_column(attention, base, tile.at, columns)
     # To first order the row's own query moves its head by Cov dq.
-    moved_query = jnp.einsum(
-        "hed,jdi->jhei", attention.query, tile.inputs, precision=HIGHEST
-    )
+    moved_query = contract("hed,jdi->jhei", attention.query, tile.inputs)
     moved_query = moved_query / base.query_scale[:, None, None, None]
-    by_query = jnp.einsum(
-        "jhve,jhei->jhvi", statistics.covariance, moved_query, precision=HIGHEST
-    )
+    by_query = contract("jhve,jhei->jhvi", statistics.covariance, moved_query)
     query_unknown = base.query_norm.T[..., None] * tile.inputs_unknown
-    query_change = jnp.sqrt((moved_query**2).sum(axis=2)).swapaxes(0, 1)
-    row = MovedRow(
-        query=jnp.sqrt((statistics.query**2).sum(axis=-1)).T[..., None],
-        query_change=query_change + query_unknown,
-        query_unknown=query_unknown,
-        spread=statistics.spread.T[..., None],
-        reach=statistics.reach.T[..., None],
+    query_change = jnp.linalg.norm(moved_query, axis=2).swapaxes(0, 1)
+    query_size = jnp.linalg.norm(statistics.query, axis=-1)
+    query, spread, reach = (
+        x.T[..., None] for x in (query_size, statistics.spread, statistics.reach)
     )
+    moves = query_change + query_unknown, query_unknown
+    row = MovedRow(query, *moves, spread, reach)
     by_group, by_columns = summed
     sums = at_rows(by_group, tile.group)
     bounds = head_defect(sums, row, column)
@@ -259,28 +220,20 @@ def _screen_rows(
         first = first + field
         field = jnp.where(touched[:, None, None], field, 0)
         field = field.reshape(field.shape[0], -1, field.shape[-1])
-        sent_field = jnp.einsum("jch,jhi->jci", base.sent, field, precision=HIGHEST)
+        sent_field = contract("jch,jhi->jci", base.sent, field)
     turned = turn_derivative(replaced, columns, base, moved_query, first, common)
     # Where the hull bounds the rest better, no turning is known.
     turned = jnp.where(bounds.turned.swapaxes(0, 1)[:, :, None], turned, 0)
     heads = replaced.heads + first + turned
-    moved = move_row_map(
-        layer,
-        base.map,
-        tile.known,
-        heads.reshape(heads.shape[0], -1, heads.shape[-1]),
-        jnp.concatenate([tile.unknown[None], source]),
+    joined = heads.reshape(heads.shape[0], -1, heads.shape[-1])
+    sources = jnp.concatenate([tile.unknown[None], source])
+    moved = move_row_map(layer, base.map, tile.known, joined, sources)
+    defect = contract("jh,hji->ji", base.head_weight, bounds.defect) + moved.defect
+    unknown, defect = (jnp.where(touched, x, 0) for x in (moved.unknown, defect))
+    known, reads = jax.tree.map(
+        lambda x: jnp.where(touched[:, None], x, 0), (moved.known, moved.reads)
     )
-    defect = jnp.einsum(
-        "jh,hji->ji", base.head_weight, bounds.defect, precision=HIGHEST
-    )
-    return (
-        jnp.where(touched[:, None], moved.known, 0),
-        jnp.where(touched, moved.unknown, 0),
-        None if moved.reads is None else jnp.where(touched[:, None], moved.reads, 0),
-        jnp.where(touched, defect + moved.defect, 0),
-        sent_field,
-    )
+    return known, unknown, reads, defect, sent_field
 
 
 def _touched(

@@ -13,17 +13,22 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bounds.influence.propagation.pointwise import RowBase, change_rows
 from bounds.influence.propagation.query_row import RowTile
 from bounds.influence.screening.defect import gain
-from bounds.influence.screening.layer_base import BaseRows, add, swapped
+from bounds.influence.screening.layer_base import (
+    BaseRows,
+    add,
+    add_and_maximise,
+    swapped,
+)
 from bounds.influence.screening.replaced_column import Inputs, MovedColumns
 from bounds.influence.screening.row_map import move_row_map
 from bounds.influence.screening.softmax_defect import Moments, grow, softmax_defect
+from bounds.numbers.norms import contract
 from jax_models.model.attending import KeyStore, project_query_changes
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
@@ -32,9 +37,8 @@ from jax_models.model.pytree import pytree
 from jax_models.model.rows import Step
 from jax_models.model.transformer import join_heads
 from jax_models.run.blocks import fold_tiles, slice_tile
-from jax_models.weighting import MovedKeys, contract, spread_of
+from jax_models.weighting import MovedKeys, spread_of
 
-HIGHEST = jax.lax.Precision.HIGHEST
 OfHeads: TypeAlias = Float[Array, "heads substitutions"]
 
 
@@ -87,35 +91,31 @@ class KnownRow:
         change = project_query_changes(attention, own, store.length, at)
         return cls(attention, store, inputs, at, query, summary, mean_key, change)
 
-    def tiles(
-        self,
-    ) -> Callable[[Int[Array, "columns"], Bool[Array, "columns"]], ColumnTile]:
-        """Function that maps the positions of a tile of columns to its `ColumnTile`."""
+    def fold(
+        self, lift: Callable[[ColumnTile], Any], merge: Callable[..., Any], tile: int
+    ) -> Any:
+        """Merges `lift` of the columns over tiles of `tile` columns, in order."""
         attention, inputs = self.attention, self.inputs
         # Formed once for all tiles.
         now, position = self.query + self.query_change, inputs.position
-        back = jnp.einsum("hed,hie->hdi", attention.key_by_head, now, precision=HIGHEST)
+        back = contract("hed,hie->hdi", attention.key_by_head, now)
         lse = self.summary.lse
         finite = jnp.where(lse == -jnp.inf, 0.0, lse)[..., None]
         own = jnp.take_along_axis(inputs.change, position[None, None], axis=0)[0]
 
-        def tile(
-            at: Int[Array, "columns"], valid: Bool[Array, "columns"]
-        ) -> ColumnTile:
+        def lift_at(at: Int[Array, "columns"], valid: Bool[Array, "columns"]) -> Any:
             keys, values = (
                 slice_tile(x, at, 1) for x in (self.store.keys, self.store.values)
             )
             rows = RowTile(at, valid, slice_tile(inputs.others, at, 0), position, own)
-            by_query = jnp.einsum(
-                "hie,hje->hij", self.query_change, keys, precision=HIGHEST
-            )
-            score = jnp.einsum("hre,hje->hrj", self.query, keys, precision=HIGHEST)
+            by_query = contract("hie,hje->hij", self.query_change, keys)
+            score = contract("hre,hje->hrj", self.query, keys)
             seen = visible(attention.sight, self.at, at) & valid
             change = rows.products(back).swapaxes(1, 2) + by_query
             log_weights = jnp.where(seen, score - finite, -jnp.inf)
-            return ColumnTile(rows, score, change, seen, values, log_weights)
+            return lift(ColumnTile(rows, score, change, seen, values, log_weights))
 
-        return tile
+        return fold_tiles(lift_at, merge, self.store.length, tile)
 
 
 @pytree
@@ -129,32 +129,20 @@ class Configuration:
 
 def configure_row(row: KnownRow, tile: int) -> Configuration:
     """Exact `Configuration` of the rows with known changes, `tile` columns at a time."""
-    attention, weighting, columns = row.attention, row.attention.weighting, row.tiles()
+    weighting, value = row.attention.weighting, row.attention.value_by_head
 
-    def lift(at: Int[Array, "columns"], valid: Bool[Array, "columns"]) -> Any:
-        here = columns(at, valid)
-
-        def carry(
-            weights: Float[Array, "heads substitutions columns"],
-        ) -> Float[Array, "heads substitutions d_v"]:
-            moved = here.rows.weighted(weights)
-            return jnp.einsum(
-                "hvd,hid->hiv", attention.value_by_head, moved, precision=HIGHEST
-            )
-
-        return weighting.lift_change(
-            row.summary,
-            MovedKeys(
-                index=at,
-                score=here.score,
-                score_change=here.score_change,
-                visible=here.seen,
-                spread=spread_of(weighting, here.values),
-                carry=carry,
-            ),
+    def lift(here: ColumnTile) -> Any:
+        moved = MovedKeys(
+            index=here.rows.at,
+            score=here.score,
+            score_change=here.score_change,
+            visible=here.seen,
+            spread=spread_of(weighting, here.values),
+            carry=lambda x: contract("hvd,hid->hiv", value, here.rows.weighted(x)),
         )
+        return weighting.lift_change(row.summary, moved)
 
-    change = fold_tiles(lift, weighting.merge_change, row.store.length, tile)
+    change = row.fold(lift, weighting.merge_change, tile)
     some = change.total > 0
     total = jnp.log(jnp.where(some, change.total, 1)) + change.reference
     return Configuration(weighting.read_change(change), jnp.where(some, total, 0.0))
@@ -181,29 +169,19 @@ def bound_row(
     """Upper bounds on the effect of unknown changes on a row's heads, after known ones."""
     # A column's share of a derivative is w_m [W_v x_m + (q . W_k x_m)(v_m - b)], the query's
     # sum_m w_m (dq . (k_m - kbar)) (v_m - b).
-    store, columns = row.store, row.tiles()
+    keys, size = row.store.keys, jnp.linalg.norm
     mean_value, mean_key = (
         x.swapaxes(1, 2)[:, None] for x in (row.summary.mean, row.mean_key)
     )
     shift = configuration.heads.swapaxes(1, 2)[:, None]
     log_total = configuration.log_total[:, None]
-    step, query = _size(row.query_change)[:, None], query_unknown[:, None]
+    step, query = size(row.query_change, axis=-1)[:, None], query_unknown[:, None]
     score_unknown = moved.score_unknown
     if score_unknown is None:
-        score_unknown = _size(row.query)[:, None] * moved.key_unknown
+        score_unknown = size(row.query, axis=-1)[:, None] * moved.key_unknown
 
-    def lift(
-        at: Int[Array, "columns"], valid: Bool[Array, "columns"]
-    ) -> tuple[
-        Float[Array, "9 heads substitutions"], Float[Array, "2 heads substitutions"]
-    ]:
-        here = columns(at, valid)
-
-        def of_tile(
-            x: Float[Array, "heads n ..."],
-        ) -> Float[Array, "heads columns ..."]:
-            return slice_tile(x, at, 1)
-
+    def lift(here: ColumnTile) -> tuple[list[Array], list[Array]]:
+        of_tile = lambda x: slice_tile(x, here.rows.at, 1)
         key, value, score = map(
             of_tile, (moved.key_unknown, moved.value_unknown, score_unknown)
         )
@@ -225,14 +203,13 @@ def bound_row(
         value_step = of_tile(moved.value) - shift
         value_now = value_away + value_step
         key_step = of_tile(moved.key)
-        key_now = of_tile(store.keys)[..., None] - mean_key + key_step
+        key_now = of_tile(keys)[..., None] - mean_key + key_step
         reach, now_reach, now_away = (
-            _size(x, 2) for x in (value_away, value_now, key_now)
+            size(x, axis=2) for x in (value_away, value_now, key_now)
         )
         # Distance that w (v - b) has moved.
-        turned_value = _size(
-            gap[:, :, None] * value_now + base_weights[:, :, None] * value_step, 2
-        )
+        way = gap[:, :, None] * value_now + base_weights[:, :, None] * value_step
+        turned_value = size(way, axis=2)
         # A score moves by at most y: by the columns' changes under the moved query, and by
         # the query's unknown change. A shift that all scores share changes nothing, so that
         # distances of keys from their mean stand in y.
@@ -243,7 +220,7 @@ def bound_row(
         turned = (
             jnp.abs(gap) * value
             + turned_value * (by_columns + query * now_away)
-            + base_weights * reach * (step * key + query * _size(key_step, 2))
+            + base_weights * reach * (step * key + query * size(key_step, axis=2))
         )
         sums = (
             linear,
@@ -257,20 +234,13 @@ def bound_row(
             grown * value,
         )
         largest = [jnp.where(seen[None], x, 0) for x in (y, now_reach + value)]
-        return (
-            jnp.stack([x.sum(axis=1) for x in sums]),
-            jnp.stack([x.max(axis=1) for x in largest]),
-        )
+        return [x.sum(axis=1) for x in sums], [x.max(axis=1) for x in largest]
 
-    def merge(first: Any, second: Any) -> Any:
-        return first[0] + second[0], jnp.maximum(first[1], second[1])
-
-    sums, largest = fold_tiles(lift, merge, store.length, tile)
-    linear, turned = sums[:2]
-    curved, moves = softmax_defect(Moments(*sums[2:], largest=largest[0]))
+    sums, (largest, farthest) = row.fold(lift, add_and_maximise, tile)
+    linear, turned, *moments = sums
+    curved, moves = softmax_defect(Moments(*moments, largest=largest))
     # Both outputs are means of values: they differ by at most the farthest value (the hull).
-    moves = jnp.minimum(curved + moves, largest[1])
-    return RowBounds(linear, turned, curved, moves)
+    return RowBounds(linear, turned, curved, jnp.minimum(curved + moves, farthest))
 
 
 @pytree
@@ -361,24 +331,14 @@ def respond_to_columns(
     # The sum over m != i of a_m [W_v x_m + (q . W_k x_m)(v_m - b)].
     others = dataclasses.replace(row.inputs, change=row.inputs.others)
     unmoved = jnp.zeros_like(row.query_change)
-    columns = dataclasses.replace(row, query_change=unmoved, inputs=others).tiles()
+    linear = dataclasses.replace(row, query_change=unmoved, inputs=others)
 
-    def lift(at: Int[Array, "columns"], valid: Bool[Array, "columns"]) -> Any:
-        here = columns(at, valid)
+    def lift(here: ColumnTile) -> tuple[Array, ...]:
         scored = here.weights * here.score_change
-        return (
-            here.rows.weighted(here.weights),
-            contract(scored, here.values),
-            scored.sum(axis=-1),
-        )
+        read = contract("hic,hcv->hiv", scored, here.values)
+        return here.rows.weighted(here.weights), read, scored.sum(axis=-1)
 
-    moved, read, total = fold_tiles(lift, add, row.store.length, tile)
-    values = jnp.einsum(
-        "hvd,hid->hiv", row.attention.value_by_head, moved, precision=HIGHEST
-    )
+    moved, read, total = linear.fold(lift, add, tile)
+    values = contract("hvd,hid->hiv", row.attention.value_by_head, moved)
     heads = values + read - total[..., None] * row.summary.mean
     return join_heads(heads)
-
-
-def _size(x: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
-    return jnp.sqrt((x * x).sum(axis=axis))

@@ -7,18 +7,19 @@ effect on every row. Base values are those of the unchanged input.
 Source: docs/screened.md, sections 1 and 2.4.
 """
 
+import functools
 from typing import TypeAlias
 
-import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.propagation.first_layer import PreparedLayer
 from bounds.influence.screening.defect import norm_defect
 from bounds.influence.screening.layer_base import BaseRows, swapped
 from bounds.influence.screening.row_map import carry_columns
 from bounds.influence.screening.softmax_defect import ReplacedColumn
+from bounds.numbers.norms import contract
 from bounds.readings import norm_before
 from jax_models.model.attention import Attention
 from jax_models.model.layer import Layer
@@ -33,7 +34,6 @@ from jax_models.weighting.softmax_summary import (
     replaced_weights,
 )
 
-HIGHEST = jax.lax.Precision.HIGHEST
 ByRow: TypeAlias = Float[Array, "rows heads substitutions"]
 
 
@@ -99,9 +99,7 @@ def move_columns(
 ) -> MovedColumns:
     """Changes of keys and values; `norms` bound the spectral norms of their maps."""
     maps = (attention.key_by_head, attention.value_by_head)
-    key, value = (
-        jnp.einsum("hed,ndi->hnei", w, inputs.change, precision=HIGHEST) for w in maps
-    )
+    key, value = (contract("hed,ndi->hnei", w, inputs.change) for w in maps)
     unknown = [norm[:, None, None] * inputs.unknown for norm in norms]
     return MovedColumns(key, value, *unknown)
 
@@ -120,6 +118,11 @@ class Columns:
     # The mean key and value of each head.
     centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]]
 
+    @property
+    def both_values(self) -> tuple[Array, Array]:
+        """Base values and their changes [heads, d_v, substitutions]."""
+        return self.values.swapaxes(1, 2), self.value_change.swapaxes(1, 2)
+
 
 def take_columns(
     prepared: PreparedLayer,
@@ -130,19 +133,12 @@ def take_columns(
     """Replaced columns; `centres` are the mean key and value of each head."""
     store, at = prepared.store, jnp.arange(position.shape[0])
     # Index arrays pair up: column position[i] of substitution i, for every i.
-    key_change, value_change = (
+    base = store.keys[:, position], store.values[:, position]
+    key, value = (
         x[:, position, :, at].swapaxes(0, 1) for x in (moved.key, moved.value)
     )
-    return Columns(
-        position,
-        store.keys[:, position],
-        store.values[:, position],
-        key_change,
-        value_change,
-        moved.key_unknown[:, position, at],
-        moved.value_unknown[:, position, at],
-        centres,
-    )
+    unknown = moved.key_unknown[:, position, at], moved.value_unknown[:, position, at]
+    return Columns(position, *base, key, value, *unknown, centres)
 
 
 @pytree
@@ -160,21 +156,11 @@ def replace_column(
     statistics, position = base.statistics, columns.position
     queries, summary = swapped((statistics.query, base.summary))
 
-    def scores(
-        keys: Float[Array, "heads substitutions d_k"],
-    ) -> Float[Array, "heads rows substitutions"]:
-        return jnp.einsum("hje,hie->hji", queries, keys, precision=HIGHEST)
-
     own = same_position(at[:, None], position, queries.dtype)
     seen = visible(attention.sight, at, position) & ~own
-    column = Column(
-        index=position,
-        score=scores(columns.keys),
-        score_change=scores(columns.key_change),
-        value=columns.values.swapaxes(1, 2),
-        value_change=columns.value_change.swapaxes(1, 2),
-        visible=seen,
-    )
+    keys = columns.keys, columns.key_change
+    score, change = (contract("hje,hie->hji", queries, x) for x in keys)
+    column = Column(position, score, change, *columns.both_values, seen)
     # Always formed: a row that does not see the column keeps its weights, not zeros.
     weights = formed_once(at[0] >= 0, replaced_weights, summary, column)
     heads = replace_by(summary, column, weights)
@@ -187,16 +173,16 @@ def replace_column(
         means: Float[Array, "rows heads width"],
         centre: Float[Array, "heads width"],
     ) -> list[Float[Array, "heads rows substitutions"]]:
-        means = _norm(means.swapaxes(0, 1) - centre[:, None])[..., None]
+        size = lambda x: jnp.linalg.norm(x, axis=-1)
+        means = size(means.swapaxes(0, 1) - centre[:, None])[..., None]
         start = start - centre[:, None]
-        return [_norm(x)[:, None] + means for x in (start, start + change)]
+        return [size(x)[:, None] + means for x in (start, start + change)]
 
     key, value = columns.centres
-    old_key, new_key = away(columns.keys, columns.key_change, statistics.mean_key, key)
-    old_value, new_value = away(
-        columns.values, columns.value_change, statistics.mean_value, value
-    )
-    shift = jnp.sqrt((heads**2).sum(axis=2)).swapaxes(0, 1)
+    old_key, new_key = away(*keys, statistics.mean_key, key)
+    values = columns.values, columns.value_change
+    old_value, new_value = away(*values, statistics.mean_value, value)
+    shift = jnp.linalg.norm(heads, axis=2).swapaxes(0, 1)
     return Replaced(heads, weights), ReplacedColumn(
         old=weights.old,
         new=weights.new,
@@ -229,26 +215,21 @@ def turn_derivative(
     # known change of the other columns' scores. Where f is infinite the result means nothing.
     statistics, weights = base.statistics, swapped(replaced.weights)
 
-    def product(keys: Float[Array, "..."], subscripts: str) -> ByRow:
-        return jnp.einsum(subscripts, query_change, keys, precision=HIGHEST)
-
-    def at(
-        x: Shaped[Array, "rows heads substitutions"],
-    ) -> Shaped[Array, "rows heads 1 substitutions"]:
-        return x[:, :, None]
-
+    by_row, by_column = (
+        functools.partial(contract, terms, query_change)
+        for terms in ("jhei,jhe->jhi", "jhei,hie->jhi")
+    )
+    at = lambda x: x[:, :, None]  # [rows, heads, 1, substitutions]
     # What column i differs from the others' mean is what it does from the mean of all, over
     # 1 - t. Beside a top column of weight near 1 the latter is known from the former.
     rest = jnp.where(weights.old_rest > 0, weights.old_rest, 1)
     centre, _ = columns.centres
     key, mean_key = columns.keys - centre[:, None], statistics.mean_key - centre
-    before = product(key, "jhei,hie->jhi") - product(mean_key, "jhei,jhe->jhi")
-    top = -product(statistics.above_top, "jhei,jhe->jhi")
+    before = by_column(key) - by_row(mean_key)
+    top = -by_row(statistics.above_top)
     before = jnp.where(weights.is_top, top, before) / rest
-    after = before + product(columns.key_change, "jhei,hie->jhi")
-    value, value_change = (
-        x.swapaxes(1, 2) for x in (columns.values, columns.value_change)
-    )
+    after = before + by_column(columns.key_change)
+    value, value_change = columns.both_values
     away = (value - statistics.mean_value[..., None]) / at(rest)
     away = jnp.where(at(weights.is_top), -base.summary.rest_above_top[..., None], away)
     turned = at(weights.new * after - weights.old * before) * away
@@ -258,7 +239,3 @@ def turn_derivative(
         - at(weights.others * common) * replaced.heads
         + at(weights.new_rest) * turned
     )
-
-
-def _norm(x: Float[Array, "*axes width"]) -> Float[Array, "*axes"]:
-    return jnp.sqrt((x * x).sum(axis=-1))

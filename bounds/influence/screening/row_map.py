@@ -21,13 +21,12 @@ from jaxtyping import Float
 
 from bounds.influence.propagation.pointwise import RowBase
 from bounds.influence.screening.defect import Moved, defect, entrywise
-from bounds.numbers.norms import spectral_norms
+from bounds.numbers.norms import contract, spectral_norms
 from bounds.readings import pull
 from jax_models.model.layer import Layer
 from jax_models.model.pytree import pytree
-from jax_models.model.rows import Activation, Affine, Operation
+from jax_models.model.rows import Activation, Affine, Operation, Step
 
-HIGHEST = jax.lax.Precision.HIGHEST
 READS = "reads"  # a key among names of rows; no row has this name
 # Number and width of parts of a row, of one kind after another.
 Parts: TypeAlias = tuple[tuple[int, int], ...]
@@ -44,23 +43,18 @@ class LastReads:
     query: Float[Array, "heads d_k"]  # of the watched row, scaled
 
     @property
-    def maps(
-        self,
-    ) -> tuple[
-        Float[Array, "heads d_k width"],
-        Float[Array, "heads d_v width"],
-        Float[Array, "heads 1 width"],
-    ]:
+    def maps(self) -> tuple[Float[Array, "heads _ width"], ...]:
         """W_k, W_v and q^T W_k of every head; under pre-norm they apply to normed rows."""
-        attention = self.layer.attention
-        key, value = attention.key_by_head, attention.value_by_head
-        score = jnp.einsum("he,hed->hd", self.query, key, precision=HIGHEST)
-        return key, value, score[:, None]
+        key, value = (
+            self.layer.attention.key_by_head,
+            self.layer.attention.value_by_head,
+        )
+        return key, value, contract("he,hed->hd", self.query, key)[:, None]
 
     @property
     def parts(self) -> Parts:
         """(heads, width) of each of the stacked `maps`."""
-        return tuple((heads, width) for heads, width, _ in (x.shape for x in self.maps))
+        return tuple((x.shape[0], x.shape[1]) for x in self.maps)
 
     @property
     def map_norms(self) -> Float[Array, "reads"]:
@@ -168,31 +162,31 @@ def move_row_map(
 ) -> MovedOutput:
     """Carries a known change and the norms of an unknown one through the row map."""
     program, base = layer.writes, rows.base.rows
-    moved = program.run(
-        {"y": change, "heads": heads},
-        lambda step, *changes: carry_columns(
-            step.operation, tuple(map(base.get, step.inputs)), *changes
-        ),
-    )
+
+    def rule(step: Step, *changes: Array) -> Array:
+        read = tuple(map(base.get, step.inputs))
+        return carry_columns(step.operation, read, *changes)
+
+    moved = program.run({"y": change, "heads": heads}, rule)
     defects, weighed = {}, jnp.zeros_like(sources[0])
 
     def reach(name: str) -> Float[Array, "rows *entries substitutions"]:
         # Any row of the layer's program moves by its base derivative by the sources, and by
         # that by each nonlinear operation before it, times that operation's defect.
         gains = rows.by_source[name]
-        total = jnp.einsum("j...s,sji->j...i", gains, sources, precision=HIGHEST)
+        total = contract("j...s,sji->j...i", gains, sources)
         for before, gain in rows.by_defect[name].items():
             if before in defects:
                 found = defects[before]
                 if gain is not None:
-                    found = _carry(gain, found, total.ndim == 3)
+                    found = _carry(gain, found)
                 total = total + found
         return total
 
     for step in program.bent:
         read = (Moved(base[name], moved[name], reach(name)) for name in step.inputs)
         found = defect(step.operation, *read)
-        weighed = weighed + _carry(rows.weights[step.name], found, False)
+        weighed = weighed + _carry(rows.weights[step.name], found)
         defects[step.name] = found
     reads = reach(READS) if READS in rows.by_source else None
     return MovedOutput(moved[program.output], reach(program.output), weighed, reads)
@@ -216,7 +210,7 @@ def _(
     base: tuple[Any, ...],
     *changes: Float[Array, "rows width substitutions"],
 ) -> Float[Array, "rows out substitutions"]:
-    return jnp.einsum("ab,jbi->jai", operation.weight, *changes, precision=HIGHEST)
+    return contract("ab,jbi->jai", operation.weight, *changes)
 
 
 @carry_columns.register
@@ -240,7 +234,7 @@ def _norms(
     def norm(maps: Float[Array, "*batch out read"]) -> Float[Array, "..."]:
         if of_entries or maps.shape[-2] == 1:
             axes = -2 if of_entries else (-2, -1)
-            return jnp.sqrt((maps * maps).sum(axis=axes))
+            return jnp.linalg.norm(maps, axis=axes)
         return spectral_norms(maps)
 
     if parts is None:
@@ -259,12 +253,7 @@ def _norms(
 def _carry(
     gain: Float[Array, "rows *entries"],
     found: Float[Array, "rows *defects substitutions"],
-    to_entries: bool,
 ) -> Float[Array, "rows *moved substitutions"]:
-    """Effect of defects by norms `gain` of a derivative; by output if `to_entries`."""
-    of_entries = found.ndim == 3
-    if of_entries:
-        terms = "jgf,jfi->jgi" if to_entries else "jf,jfi->ji"
-    else:
-        terms = "jg,ji->jgi" if to_entries else "j,ji->ji"
-    return jnp.einsum(terms, gain, found, precision=HIGHEST)
+    """Effect of defects, of a row or by entry, by norms `gain` of a derivative."""
+    terms = "j...f,jfi->j...i" if found.ndim == 3 else "j...,ji->j...i"
+    return contract(terms, gain, found)

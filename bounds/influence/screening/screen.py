@@ -9,8 +9,9 @@ between the layers. Envelopes bound attention weights for groups of rows.
 Source: docs/screened.md, section 2, with the identity and its proof.
 """
 
-import dataclasses
 import functools
+import itertools
+import math
 from typing import Any
 
 import jax
@@ -34,6 +35,7 @@ from bounds.influence.screening.middle_layer import MiddleLayer, screen_layer
 from bounds.influence.screening.moved_row import KnownRow, carry_row
 from bounds.influence.screening.replaced_column import (
     Inputs,
+    MovedColumns,
     State,
     move_columns,
     read_inputs,
@@ -48,7 +50,6 @@ from jax_models.model.pytree import pytree
 from jax_models.model.transformer import Transformer
 from jax_models.run.blocks import map_rows
 
-HIGHEST = jax.lax.Precision.HIGHEST
 # Stretches of rows that share factors under a mask; each a multiple of the shortest.
 STRETCHES, SHORTEST = 16, 32
 
@@ -66,10 +67,8 @@ def screen_last_row(
     inputs = read_inputs(layer, prepared.rows, state)
     moved = move_columns(layer.attention, inputs, base.map_norms)
     reader = LastReads(layer, prepared.queries[:, 0])
-    key, value, score = _unknown_columns(reader, state, inputs)
-    moved = dataclasses.replace(
-        moved, key_unknown=key, value_unknown=value, score_unknown=score
-    )
+    unknown = _unknown_columns(reader, state, inputs)
+    moved = MovedColumns(moved.key, moved.value, *unknown)
     row = KnownRow.of(layer.attention, prepared.store, inputs, base.by_row, query[None])
     own = state.known[query].T, state.unknown[query]
     found = carry_row(layer, base.by_row, row, own, moved, row_tile)
@@ -128,10 +127,9 @@ def _prepare_rows(
     model: Transformer, tokens: Int[Array, "tokens"]
 ) -> tuple[PreparedLayer, ...]:
     everywhere = jnp.arange(tokens.shape[0], dtype=jnp.int32)
-    found = [prepare_first(model, tokens, everywhere)]
-    for layer in model.layers[1:-1]:
-        found.append(prepare_layer(layer, found[-1].output, everywhere))
-    return tuple(found)
+    prepare = lambda below, layer: prepare_layer(layer, below.output, everywhere)
+    first = prepare_first(model, tokens, everywhere)
+    return tuple(itertools.accumulate(model.layers[1:-1], prepare, initial=first))
 
 
 @functools.partial(jax.jit, static_argnames="target")
@@ -173,23 +171,15 @@ def prepare_envelopes(
     """`Envelopes` of layers between first and last, without factors for `rank` 0."""
     n = base.first.store.length
 
-    def stretch(layer: Layer) -> int:
+    def envelopes(layer: Layer, one: ScreenedLayer) -> Envelopes:
+        stretch = n
         # Few terms do not follow the edge of a mask through all rows.
-        if layer.attention.sight.everything:
-            return n
-        return max(SHORTEST, -(-n // (STRETCHES * SHORTEST)) * SHORTEST)
+        if not layer.attention.sight.everything:
+            stretch = max(1, math.ceil(n / (STRETCHES * SHORTEST))) * SHORTEST
+        known = layer.attention, one.prepared, one.by_row.statistics
+        return make_envelopes(*known, groups, rank, stretch)
 
-    return tuple(
-        make_envelopes(
-            layer.attention,
-            one.prepared,
-            one.by_row.statistics,
-            groups,
-            rank,
-            stretch(layer),
-        )
-        for layer, one in zip(model.layers[1:-1], base.middle, strict=True)
-    )
+    return tuple(map(envelopes, model.layers[1:-1], base.middle))
 
 
 def screen_states(
@@ -207,17 +197,16 @@ def screen_states(
     zeros = jnp.zeros(position.shape, model.dtype)
     error, estimate = zeros, jnp.zeros((), model.dtype)
     sights = [model.layers[0].attention.sight]
-    middle = zip(model.layers[1:-1], base.middle, level.envelopes, strict=True)
-    for one in (MiddleLayer(*parts) for parts in middle):
+    parts = model.layers[1:-1], base.middle, level.envelopes
+    for one in map(MiddleLayer, *parts):
         sights.append(one.layer.attention.sight)
         # After the first layer all changes are known exactly.
         state, exact = states[-1], len(states) == 1
-        step = screen_layer(one, state, reached(sights), row_tile, exact)
-        states.append(step.state)
-        estimate, error = estimate + step.estimate, error + step.defect
-    known, rest = screen_last_row(
-        model, base.last, states[-1], jnp.int32(query), target, row_tile
-    )
+        found = screen_layer(one, state, reached(sights), row_tile, exact)
+        states.append(found[0])
+        estimate, error = estimate + found[1], error + found[2]
+    watched = jnp.int32(query), target, row_tile
+    known, rest = screen_last_row(model, base.last, states[-1], *watched)
     return ScreenedBlock((known + estimate).T, error + rest), tuple(states)
 
 
@@ -238,10 +227,7 @@ def enter(
     layer = model.layers[0]
     replaced = replace_tokens(model, tokens, first, position, symbol)
     own, _ = own_rows(layer, first, replaced, position)
-
-    def run(at: Int[Array, "rows"]) -> Float[Array, "rows width substitutions"]:
-        return other_rows(layer, first, replaced, at, take_rows(first, at))[0]
-
+    run = lambda at: other_rows(layer, first, replaced, at, take_rows(first, at))[0]
     everywhere = jnp.arange(tokens.shape[0], dtype=jnp.int32)
     known = map_rows(run, everywhere, row_tile)
     zeros = jnp.zeros((tokens.shape[0], position.shape[0]), model.dtype)
