@@ -1,7 +1,6 @@
 """The recurrent network is its recurrence, is trained, and follows PARITY at every length."""
 
 import functools
-import itertools
 import math
 
 import jax
@@ -15,6 +14,7 @@ from jax_models.constructions import rnn_parity
 from jax_models.constructions.rnn import hidden_states, init_elman
 from jax_models.training import Training, cross_entropy, measure_losses, run_training
 from tests.bounds.influence.expect import refused
+from tests.jax_models.programs.definitions import all_strings
 
 SHAPE = {"vocab_size": 2, "num_classes": 3, "dtype": "float64"}
 
@@ -103,7 +103,7 @@ def test_a_network_that_forgets_would_be_noticed():
 @pytest.mark.parametrize("sharpness", [0.0, 2.0, 20.0])
 def test_the_cross_entropy_is_the_optimum_and_what_the_sharpness_leaves(sharpness):
     source, n = jm.ParitySource(P), 6
-    strings = np.array(list(itertools.product((0, 1), repeat=n)))
+    strings = all_strings(2, n)
     states = np.cumsum(strings, axis=1)[:, :-1] % 2
     weights = (1 - P) ** (1 + (states == 0).sum(axis=1)) / 2**n
     weights /= weights.sum()

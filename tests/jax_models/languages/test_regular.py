@@ -1,7 +1,6 @@
 """Languages from files: their names, words without underflow, their sources."""
 
 import dataclasses
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +9,7 @@ import pytest
 
 from jax_models.languages import RegularLanguage, get_source
 from tests.jax_models.languages.automata import PARITY, TOMITA7
-
-
-def all_strings(length):
-    return np.array(list(itertools.product((0, 1), repeat=length)), np.int32)
+from tests.jax_models.programs.definitions import all_strings
 
 
 def test_the_order_of_keys_and_of_accepting_states_is_no_other_language():
@@ -47,7 +43,7 @@ def test_states_that_no_prefix_reaches_do_not_set_the_scale():
 
 def test_the_source_of_parity_is_the_one_that_commands_name():
     found, named = RegularLanguage.decode(PARITY).source(0.3), get_source("parity", 0.3)
-    strings = jnp.asarray(all_strings(5))
+    strings = jnp.asarray(all_strings(2, 5))
     np.testing.assert_allclose(
         found.next_symbol(strings), named.next_symbol(strings), rtol=1e-15
     )
@@ -59,7 +55,7 @@ def test_the_source_of_parity_is_the_one_that_commands_name():
 
 def test_every_prefix_of_the_source_begins_a_word():
     source = RegularLanguage.decode(TOMITA7).source(0.5)
-    strings = all_strings(6)
+    strings = all_strings(2, 6)
     words = RegularLanguage.decode(TOMITA7).contains(strings)  # closed under prefixes
     begins = np.isfinite(source.log_probability(jnp.asarray(strings)))
     assert begins.tolist() == words.tolist()

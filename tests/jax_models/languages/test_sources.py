@@ -1,4 +1,7 @@
-"""Every source has the laws of its grammar, draws from them, and has the levels of tables."""
+"""Every source has the laws of its grammar, draws from them, and has the levels of tables.
+
+The grammars are exact: words grow symbol by symbol, in rational numbers.
+"""
 
 import itertools
 import math
@@ -22,6 +25,7 @@ from jax_models.languages import (
 from jax_models.languages import dyck_source as heights
 from jax_models.languages.base import binary_entropy
 from tests.jax_models.languages.test_languages import p_value
+from tests.jax_models.programs.definitions import all_strings
 
 
 def parity_follows(p):
@@ -209,8 +213,7 @@ def test_long_prefixes_are_prefixes(model):
 
 @pytest.mark.parametrize(("name", "n"), [("parity", 5), ("dyck2", 4)])
 def test_words_and_prefixes_are_those_of_the_language(name, n):
-    size = len(get_language(name).symbols)
-    strings = np.array(list(itertools.product(range(size), repeat=n)))
+    strings = all_strings(len(get_language(name).symbols), n)
     model = get_source(name, 0.4)
     *_, prefixes, words = evaluate(model, strings)
     np.testing.assert_array_equal(words, get_language(name).contains(strings))

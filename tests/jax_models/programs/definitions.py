@@ -3,6 +3,8 @@
 Strings are symbol ids [count, n]. No formula, program, prefix sum or lookup is involved.
 """
 
+import itertools
+
 import numpy as np
 
 from jax_models.languages import DyckWords, FlipFlop, Majority
@@ -16,6 +18,12 @@ LANGUAGES = {
     **{f"dyck{k}": DyckWords(k) for k in (1, 2, 3)},
 }
 HOPS = {"induction_head": 1, "two_hop": 2}
+
+
+def all_strings(num_symbols, length):
+    """All strings of a length."""
+    ids = range(num_symbols)
+    return np.array(list(itertools.product(ids, repeat=length)), np.int32)
 
 
 def gram_starts(strings, gram):

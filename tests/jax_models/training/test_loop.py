@@ -102,12 +102,11 @@ def test_longer_lengths_join_over_the_share_of_the_steps(growth, step, lengths):
 
 BIASED = jm.ParitySource(0.3)
 P = BIASED.end_probability
-ONE_LAYER = {"num_layers": 1, "num_heads": 2, "d_model": 8, "d_ff": 8, "num_classes": 3}
 
 
-def make_small(**options):
-    options = {"vocab_size": 3, "mask": "future", "dtype": "float64", **options}
-    return small_model(**ONE_LAYER, **options)
+def one_layer():
+    shape = {"num_heads": 2, "d_model": 8, "d_ff": 8, "vocab_size": 3, "num_classes": 3}
+    return small_model(**shape, mask="future", dtype="float64")
 
 
 def loss_after(model, prefix, end=()):
@@ -122,7 +121,7 @@ def loss_after(model, prefix, end=()):
     ("all_positions", "reading"), [(False, "last"), (True, "last"), (False, "query")]
 )
 def test_the_loss_is_the_cross_entropy_by_the_definition(all_positions, reading):
-    model = make_small()
+    model = one_layer()
     tokens = np.asarray(BIASED.sample(jax.random.key(3), 4, 3))
     loss = jax.jit(cross_entropy, static_argnums=(1, 3, 4))
     found = float(loss(model, BIASED, tokens, all_positions, reading))
@@ -141,7 +140,7 @@ def test_the_loss_is_the_cross_entropy_by_the_definition(all_positions, reading)
 
 
 def test_losses_by_length_are_within_their_errors_of_the_exact_ones():
-    model = make_small()
+    model = one_layer()
     found = measure_losses(model, BIASED, (1, 4), jax.random.key(5), count=4096)
     for at, n in enumerate((1, 4)):
         exact = 0.0

@@ -198,9 +198,14 @@ def pairs(dtype):
     return z[keep].astype(dtype), dz[keep].astype(dtype)
 
 
-def relu_terms(z, dz):
-    change = max(z + dz, MP.mpf(0)) - max(z, MP.mpf(0))
-    return change, abs(change)
+def whole_terms(function):
+    """The change of a function, whose size is its own."""
+
+    def terms(z, dz):
+        change = function(z + dz) - function(z)
+        return change, abs(change)
+
+    return terms
 
 
 def tanh_terms(z, dz):
@@ -229,15 +234,9 @@ def tanh_exponent(x):
     return MP.sqrt(8 / MP.pi) * (x + MP.mpf("0.044715") * x**3)
 
 
-def relu_squared_terms(z, dz):
-    zero = MP.mpf(0)
-    change = max(z + dz, zero) ** 2 - max(z, zero) ** 2
-    return change, abs(change)
-
-
 TERMS: dict[str, Any] = {
-    "relu": relu_terms,
-    "relu_squared": relu_squared_terms,
+    "relu": whole_terms(lambda z: max(z, MP.mpf(0))),
+    "relu_squared": whole_terms(lambda z: max(z, MP.mpf(0)) ** 2),
     "tanh": tanh_terms,
     "gelu": gated_terms(MP.ncdf, lambda x: x**2),
     "gelu_tanh": gated_terms(

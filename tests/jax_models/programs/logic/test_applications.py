@@ -1,6 +1,5 @@
 """Formulas of the applications, and their models, against definitions without formulas."""
 
-import itertools
 import re
 
 import jax
@@ -26,6 +25,7 @@ from jax_models.programs.logic.self_test import eager_logits
 from jax_models.programs.logic.semantics import evaluate_formula
 from tests.bounds.influence.expect import refused
 from tests.jax_models.programs.definitions import (
+    all_strings,
     every_prefix,
     gram_ends,
     gram_starts,
@@ -33,10 +33,6 @@ from tests.jax_models.programs.definitions import (
 )
 
 INSTRUCTIONS = FlipFlop().symbols
-
-
-def all_strings(num_symbols, length):
-    return np.array(list(itertools.product(range(num_symbols), repeat=length)))
 
 
 def test_hops_share_their_parts():

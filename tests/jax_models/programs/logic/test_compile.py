@@ -83,17 +83,17 @@ def expressible(mode):
     return [parse_formula(text) for text in texts]
 
 
-def random_formulas(mode, count, seed, depth=4):
+def random_formulas(mode, count, seed):
     """Draw formulas that a mode can express."""
     rng = np.random.default_rng([seed, list(MODES).index(mode)])
     without = AHEAD if get_mode(mode).future_only else ()
-    return [random_formula(rng, depth, without=without) for _ in range(count)]
+    return [random_formula(rng, 4, without=without) for _ in range(count)]
 
 
-def strings_of(length, count, rng, symbols=2):
+def strings_of(length, count, rng):
     """Random strings, the first two of one symbol and sparse in the other."""
-    strings = rng.integers(0, symbols, (count, length))
-    strings[0] = rng.integers(symbols)
+    strings = rng.integers(0, 2, (count, length))
+    strings[0] = rng.integers(2)
     if count > 1:
         strings[1] = rng.random(length) < 1.5 / length
     return strings
@@ -105,7 +105,7 @@ def coordinates_of_parts(formula, mode):
     return {part: at for part, (at,) in plan.truth.items()}
 
 
-def disagreements(formulas, mode, lengths, rng, *, count=4, dtype="float64"):
+def disagreements(formulas, mode, lengths, rng, *, count=4):
     """How often one compiled model errs about some formulas, run eagerly.
 
     They are compiled together, as a conjunction, so that they share what they can. How
@@ -113,7 +113,7 @@ def disagreements(formulas, mode, lengths, rng, *, count=4, dtype="float64"):
     coordinate of any sub-formula from 0 and 1.
     """
     whole = all_of(formulas)
-    model = compile_formula(whole, "ab", mode, dtype=dtype)
+    model = compile_formula(whole, "ab", mode, dtype="float64")
     truth = coordinates_of_parts(whole, mode)
     wrong, deviation = 0, 0.0
     for length in lengths:
@@ -250,36 +250,32 @@ def test_every_operator_agrees_with_the_evaluator(mode):
     assert found == (0, 0.0)
 
 
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(k, marks=SLOW) for k in range(1, 5))]
+)
 @pytest.mark.parametrize("mode", MODES)
-def test_random_formulas_agree_with_the_evaluator(mode):
-    rng = np.random.default_rng(2)
-    formulas = random_formulas(mode, 60, seed=0)
-    for start in range(0, 60, 15):
-        some = formulas[start : start + 15]
-        assert disagreements(some, mode, (1, 2, 3, 16), rng, count=3) == (0, 0.0)
+def test_random_formulas_agree_with_the_evaluator(mode, seed):
+    """Sixty of a mode, of those that are slow two thousand at many lengths."""
+    rng, few = np.random.default_rng(2), seed == 0
+    formulas = random_formulas(mode, 60 if few else 500, seed)
+    lengths, count, together = ((1, 2, 3, 16), 3, 15) if few else (LENGTHS, 2, 5)
+    for start in range(0, len(formulas), together):
+        some = formulas[start : start + together]
+        assert disagreements(some, mode, lengths, rng, count=count) == (0, 0.0), some
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-@pytest.mark.parametrize("mode", MODES)
-def test_two_thousand_random_formulas_agree_with_the_evaluator(mode, part):
-    rng = np.random.default_rng(3)
-    formulas = random_formulas(mode, 500, seed=1 + part)
-    for start in range(0, 500, 5):
-        some = formulas[start : start + 5]
-        found = disagreements(some, mode, LENGTHS, rng, count=2)
-        assert found == (0, 0.0), some
-
-
-def check_compiled_pass(formulas, mode, length, dtype="float64"):
+def check_compiled_pass(formulas, mode, length):
     """The engine's value of each formula, compiled together, is exactly its truth."""
     whole = all_of(formulas)
-    model = compile_formula(whole, "ab", mode, dtype=dtype)
+    model = compile_formula(whole, "ab", mode, dtype="float64")
     truth = coordinates_of_parts(whole, mode)
     tokens = strings_of(length, 3, np.random.default_rng(length))[-1]
     y = np.asarray(jm.apply(model, tokens))
     for formula in (whole, *formulas):
-        expected = evaluate_formula(formula, tokens, "ab").astype(dtype)
+        expected = evaluate_formula(formula, tokens, "ab").astype(float)
         np.testing.assert_array_equal(y[:, truth[formula]], expected)
 
 
@@ -341,7 +337,6 @@ def test_a_mode_refuses_with_all_reasons(text, mode, reasons):
 
 PREFIX = ["P (Q_a S Q_b)", "odd(#<[Q_a])", "2 * #<[Q_a] >= 3 * #<[Q_b] + 5"]
 SUFFIX = ["N (Q_a U Q_b)", "odd(#>[Q_a])", "#>[Q_a] >= #<[Q_b] + 1"]
-SLOW = pytest.mark.slow
 REST = ("TB", "U", "FT")
 
 
@@ -447,55 +442,25 @@ def test_another_model_is_no_compiled_formula(name, ask):
 SHORT = (1, 2, 3, 5, 16)
 
 
-def without_gates(number, *gates):
-    return ROUNDING(number)
-
-
-def without_the_last_gate(number, *gates):
-    return ROUNDING(number, *gates[:-1])
-
-
-def constant_true(circuit, side, truth):
-    return circuit.coordinate([1, 1])
-
-
-def never(circuit):
-    """Miss the lone position, where the number itself is read."""
-    return circuit.coordinate([0, 0])
-
-
-def first_conjunct(circuit, conjuncts):
-    return CONJUNCTION(circuit, list(conjuncts)[:1])
-
-
 FORMS, ROUNDING = translate.FormulaCircuit, translate.rounding
-CONJUNCTION, SINCE = FORMS.conjunction, FORMS.since
-CONSTANT = lambda scale, exponent, of: ConstantTemperature(scale)
+CONJUNCTION, SINCE, SELECT = FORMS.conjunction, FORMS.since, FORMS.select
+OTHER = {"prefix": "suffix", "suffix": "prefix"}
 
-
-def leftmost(select):
-    def changed(circuit, side, *rest):
-        turned = "suffix" if side == "prefix" else "prefix"
-        return select(circuit, turned, *rest)
-
-    return changed
-
-
-def rightmost_of_all(circuit, side, left, right):
-    return SINCE(circuit, side, None, right)
-
+without_gates = lambda number, *gates: ROUNDING(number)
+without_the_last_gate = lambda number, *gates: ROUNDING(number, *gates[:-1])
+leftmost = lambda circuit, side, *rest: SELECT(circuit, OTHER[side], *rest)
+rightmost_of_all = lambda circuit, side, left, right: SINCE(circuit, side, None, right)
+first_conjunct = lambda circuit, conjuncts: CONJUNCTION(circuit, list(conjuncts)[:1])
+constant_true = lambda circuit, side, truth: circuit.coordinate([1, 1])
+# Misses the lone position, where the number itself is read.
+never = lambda circuit: circuit.coordinate([0, 0])
+constant = lambda scale, exponent, of: ConstantTemperature(scale)
 
 PLANTED = {
     "open gates of P": ("T", "P Q_a", translate, "rounding", without_gates),
     "P open at 1": ("FU", "P Q_a", translate, "rounding", without_the_last_gate),
     "a blunt selection": ("T", "Q_a S Q_b", translate, "SHARPNESS", 0.3),
-    "the other side": (
-        "T",
-        "Q_a S P Q_b",
-        FORMS,
-        "select",
-        leftmost(FORMS.select),
-    ),
+    "the other side": ("T", "Q_a S P Q_b", FORMS, "select", leftmost),
     "any since": ("TB", "odd S Q_b", FORMS, "since", rightmost_of_all),
     "one conjunct": ("T", "odd and Q_a", FORMS, "conjunction", first_conjunct),
     "no mark of the end": ("FT", "P Q_a", translate, "mask_of", lambda side: "none"),
@@ -509,7 +474,7 @@ PLANTED = {
     ),
     "a vote of odd": ("TB", "#<[Q_a] >= 1", FORMS, "_only", never),
     "a blunt vote": ("TB", "#<[Q_a] > #<[Q_b]", translate, "SHARPNESS", 0.1),
-    "a constant temperature": ("T", "Q_a S Q_b", circuit, "PowerTemperature", CONSTANT),
+    "a constant temperature": ("T", "Q_a S Q_b", circuit, "PowerTemperature", constant),
 }
 
 

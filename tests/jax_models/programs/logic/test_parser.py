@@ -35,6 +35,7 @@ from jax_models.programs.logic.syntax import (
 )
 from tests.bounds.influence.expect import refused
 from tests.formulas import random_formula
+from tests.jax_models.programs.definitions import all_strings
 
 A, B, C = Symbol("a"), Symbol("b"), Symbol("c")
 TRUE = Constant(True)
@@ -294,7 +295,7 @@ def test_what_stands_for_another_notations_operator_means_the_same(here):
     formula = parse_formula(text, "abcd")
     past = here.startswith(("P", "once", "historically"))
     for n in range(1, 5):
-        strings = np.array(list(itertools.product(range(4), repeat=n)))
+        strings = all_strings(4, n)
         found = evaluate_formula(formula, strings, "abcd")
         for string, row in zip(strings, found, strict=True):
             for i in range(n):

@@ -1,4 +1,4 @@
-"""Compiled programs: heads of gap 1, the evaluator's answers, proved lengths, softmax.
+"""Compiled programs: heads of gap 1, the evaluator's answers, proved lengths.
 
 The oracle is an average-hard transformer, written once more from the text of the model
 format, eagerly, over batches of strings [c, n], in two arithmetics: rational numbers, where
@@ -30,10 +30,10 @@ from jax_models.programs.rasp import (
     read_result,
 )
 from tests.bounds.influence.expect import refused
+from tests.jax_models.programs.definitions import all_strings
 from tests.jax_models.programs.rasp.test_evaluate import (
     ALPHABET,
     SEES,
-    all_strings,
     random_program,
 )
 
@@ -128,7 +128,7 @@ def attend(attention, y, number, exact, found):
 def some_strings(alphabet, length, most):
     """All strings of a length, or `most` random ones."""
     if len(alphabet) ** length <= most:
-        return all_strings(alphabet, length)
+        return all_strings(len(alphabet), length)
     return np.random.default_rng(length).integers(0, len(alphabet), (most, length))
 
 
@@ -177,7 +177,7 @@ def test_random_programs_compute_what_they_mean_with_gap_one(seed):
     """In rational arithmetic, where gaps are exact, and in float64."""
     case = Case(random_program(seed, 3 + seed % 3), ALPHABET)
     for length in (1, 2, 3, 6):
-        assert not case.flaws(all_strings(ALPHABET, length), exact=False)
+        assert not case.flaws(all_strings(2, length), exact=False)
     assert not case.flaws(some_strings(ALPHABET, 4, 3), exact=True)
 
 
@@ -186,7 +186,7 @@ def test_the_library_compiles_to_what_it_means_with_gap_one(name):
     case = library(name)
     # All strings of a length at which there are some hundreds.
     for length in (1, {2: 6, 3: 4, 4: 4, 5: 4, 6: 3}[len(case.alphabet)]):
-        strings = all_strings(case.alphabet, length)
+        strings = all_strings(len(case.alphabet), length)
         assert not case.flaws(strings, exact=False)
     assert not case.flaws(some_strings(case.alphabet, 5, 1), exact=True)
 
@@ -229,7 +229,7 @@ def planted(plan, purpose, factor):
 )
 def test_the_oracle_catches_a_planted_score(purpose, factor, flaw):
     case = Case(LOOKUP.format("right", "j<i"), ALPHABET)
-    strings = all_strings(ALPHABET, 5)
+    strings = all_strings(2, 5)
     assert not case.flaws(strings, exact=False)
     wrong = planted(case.plan, purpose, factor)
     assert flaw in case.flaws(strings, exact=False, plan=wrong)
@@ -240,7 +240,7 @@ def test_the_oracle_catches_a_lost_neuron():
     case = library("majority")
     first = dataclasses.replace(case.plan.layers[0], neurons=())
     wrong = dataclasses.replace(case.plan, layers=(first, *case.plan.layers[1:]))
-    strings = all_strings(case.alphabet, 3)
+    strings = all_strings(len(case.alphabet), 3)
     assert "answers" in case.flaws(strings, exact=True, plan=wrong)
 
 
@@ -254,7 +254,7 @@ def test_the_oracle_catches_an_empty_row_that_matches_zero(monkeypatch):
 
     monkeypatch.setattr(lower._Lowering, "_same_integer", planted)
     case = Case(LOOKUP.format("right", "j>i"), ALPHABET)
-    strings = all_strings(ALPHABET, 2)
+    strings = all_strings(2, 2)
     assert "answers" in case.flaws(strings, exact=False)
     monkeypatch.undo()
     assert not Case(LOOKUP.format("right", "j>i"), ALPHABET).flaws(strings, exact=True)
@@ -298,8 +298,8 @@ SMALL = [
 def test_small_programs_and_lookups_at_every_short_length(text):
     case = Case(text, ALPHABET)
     for length in (1, 2, 5):
-        assert not case.flaws(all_strings(ALPHABET, length), exact=False)
-    assert not case.flaws(all_strings(ALPHABET, 2)[1:3], exact=True)
+        assert not case.flaws(all_strings(2, length), exact=False)
+    assert not case.flaws(all_strings(2, 2)[1:3], exact=True)
 
 
 def test_what_is_said_twice_is_built_once():
