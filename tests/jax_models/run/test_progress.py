@@ -7,11 +7,7 @@ import jax
 import pytest
 
 from jax_models.run import progress
-from jax_models.run.progress import (
-    LOWERED,
-    Progress,
-    tell_of_waiting,
-)
+from jax_models.run.progress import LOWERED, Progress, tell_of_waiting
 
 
 @pytest.fixture(autouse=True)
@@ -55,14 +51,6 @@ def test_work_that_nothing_counts_is_told_of_and_what_is_counted_by_its_count(ca
     time.sleep(0.1)
     capsys.readouterr()
     time.sleep(0.1)
-    assert capsys.readouterr().out == ""
-
-
-def test_nothing_is_said_when_the_work_is_over(capsys):
-    with tell_of_waiting(), Progress(1, "lengths") as running:
-        running.advance("n = 4")
-    capsys.readouterr()
-    time.sleep(0.2)
     assert capsys.readouterr().out == ""
 
 
