@@ -39,7 +39,8 @@ def truth():
 @functools.partial(jax.jit, static_argnames="settled")
 def summary_of(settled):
     """The summary of both rows, merged of two tiles."""
-    softmax, tiles = Softmax(), [laws.tile_of(ROWS, k) for k in TILES]
+    softmax, tiles = Softmax(), (laws.tile_of(ROWS, k) for k in TILES)
+    tiles = [jax.tree.map(jnp.asarray, tile) for tile in tiles]
     summary = softmax.merge(*map(softmax.lift, tiles))
     if settled:
         summary = softmax.settle(summary, lambda lift: sum(map(lift, tiles)))
