@@ -14,7 +14,7 @@ from tests.benchmarks.test_script import EXHAUSTED, Squares
 class Rows(Squares):
     """Its cells as those of an accelerator."""
 
-    def run(self, minutes=1.0, **how):
+    def measure_all(self, minutes=1.0, **how):
         configs = [{"command": "squares", "version": "", "n": n} for n in (1, 2, 3)]
         self.measured, cells = [], [rows.Cell(self.benchmark, x) for x in configs]
         with ResultStore(self.store) as store:
@@ -25,14 +25,14 @@ def test_a_second_call_does_what_is_left_and_last_what_the_first_died_in(tmp_pat
     squares = Rows(tmp_path)
     squares.fails = {2: SystemExit(137)}
     with pytest.raises(SystemExit):
-        squares.run()
+        squares.measure_all()
     assert squares.measured == [1, 2]
     squares.fails = {}
-    assert squares.run() == []
+    assert squares.measure_all() == []
     assert squares.measured == [3, 2]
-    assert squares.run() == []
+    assert squares.measure_all() == []
     assert squares.measured == []
-    squares.run(fresh=True)
+    squares.measure_all(fresh=True)
     assert squares.measured == [1, 2, 3]
 
 
@@ -40,7 +40,7 @@ def test_a_second_call_does_what_is_left_and_last_what_the_first_died_in(tmp_pat
 def test_a_cell_that_fails_is_said_and_the_others_are_measured(tmp_path, error):
     squares = Rows(tmp_path)
     squares.fails = {1: error}
-    (line,) = squares.run()
+    (line,) = squares.measure_all()
     assert line.startswith("failed: squares: n = 1")
     assert str(error) in line
     assert squares.measured == [1, 2, 3]
@@ -48,7 +48,7 @@ def test_a_cell_that_fails_is_said_and_the_others_are_measured(tmp_path, error):
 
 def test_without_minutes_nothing_is_measured(tmp_path):
     squares = Rows(tmp_path)
-    assert len(squares.run(minutes=0.0)) == 3
+    assert len(squares.measure_all(minutes=0.0)) == 3
     assert squares.measured == []
 
 
@@ -62,11 +62,11 @@ def test_rows_replace_those_of_the_same_script_in_a_file(tmp_path):
     squares = Rows(tmp_path)
     squares.fails = {3: SystemExit(137)}
     with pytest.raises(SystemExit):
-        squares.run(jsonl=str(path))
+        squares.measure_all(jsonl=str(path))
     found = [(x["config"]["command"], x["config"]["n"]) for x in read_lines(path)]
     assert sorted(found) == [("other", 9), ("squares", 1), ("squares", 2)]
     squares.fails = {}
-    squares.run(jsonl=str(path))
+    squares.measure_all(jsonl=str(path))
     assert len(read_lines(path)) == 4
 
 

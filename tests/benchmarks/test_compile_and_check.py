@@ -1,24 +1,16 @@
 """What is timed is a right model, and a wrong one is an error."""
 
 import dataclasses
-from typing import Any
 
 import pytest
 
 from benchmarks import compile_and_check
 from jax_models.programs.logic.applications import ending_ngram
 from jax_models.programs.rasp import k_hop_program
+from tests.benchmarks.settings import ONCE
 from tests.bounds.influence.expect import refused
 
-CONFIG: dict[str, Any] = {
-    "dtype": "float64",
-    "family": "word",
-    "k": 1,
-    "seed": 0,
-    "self_test": 2,
-    "repeats": 1,
-    "budget": 0.0,
-}
+CONFIG = {**ONCE, "family": "word", "k": 1, "self_test": 2}
 
 
 def test_a_row_has_what_was_checked_and_the_ratios():

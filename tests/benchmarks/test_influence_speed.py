@@ -1,23 +1,12 @@
 """The speed of the exact influence: what is timed is all that is counted."""
 
-from typing import Any
-
 from benchmarks import influence_speed
 from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.propagation.change_block import prepare
+from tests.benchmarks.settings import ONCE
 
-CONFIG: dict[str, Any] = {
-    "dtype": "float64",
-    "layers": 1,
-    "weighting": "softmax",
-    "n": 6,
-    "mask": "none",
-    "exhaustive": True,
-    "seed": 0,
-    "repeats": 3,
-    "budget": 60.0,
-    **influence_speed.SIZES,
-}
+CONFIG = {**ONCE, "layers": 1, "n": 6, "mask": "none", **influence_speed.SIZES}
+CONFIG |= {"weighting": "softmax", "exhaustive": True, "repeats": 3, "budget": 60.0}
 
 
 def test_every_timed_call_forms_its_base_pass(monkeypatch):

@@ -78,13 +78,6 @@ def test_every_quick_script_has_its_place_on_the_page():
     assert sorted(places) == sorted(quick.scripts())
 
 
-def changed_row(folder, change):
-    file = folder / "results" / "nvidia-h200.jsonl"
-    lines = read_lines(file)
-    change(lines[0])
-    write_lines(file, lines)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -95,7 +88,9 @@ def changed_row(folder, change):
 )
 def test_a_changed_row_makes_the_page_stale_until_it_is_made_anew(copied, change):
     page = copied / "docs" / "benchmarks.md"
-    changed_row(copied, change)
+    lines = read_lines(rows := copied / "results" / "nvidia-h200.jsonl")
+    change(lines[0])
+    write_lines(rows, lines)
     assert any("benchmarks.md" in line for line in pages.stale())
     before = page.read_text()
     page.write_text(pages.page_text(page))

@@ -65,27 +65,22 @@ def test_rows_of_two_devices_are_not_mixed(run):
         run([[line("a", 1)], [line("b", 1, "NVIDIA H200")], []])
 
 
-def test_an_entry_runs_in_a_process_and_hands_its_rows_over(tmp_path, monkeypatch):
-    file = tmp_path / "rows.jsonl"
+@pytest.mark.parametrize("code", [0, 1])
+def test_an_entry_runs_in_a_process_and_hands_its_own_rows_over(
+    tmp_path, monkeypatch, code
+):
+    file, given = tmp_path / "rows.jsonl", []
     write_lines(file, [line("stale", 0)])
-    given = []
 
     def process(command):
         given.extend(command)
-        write_lines(file, [line("a", 1)])
-        return type("Done", (), {"returncode": 0})
+        if code == 0:
+            write_lines(file, [line("a", 1)])
+        return type("Done", (), {"returncode": code})
 
     monkeypatch.setattr(quick.subprocess, "run", process)
     entry = quick.Quick("a", "--lengths=1,2")
-    assert quick.run_entry(entry, file, ["--fresh"]) == [line("a", 1)]
+    found = quick.run_entry(entry, file, ["--fresh"])
+    assert (found, file.exists()) == (None if code else [line("a", 1)], not code)
     module = [sys.executable, "-m", "benchmarks.a"]
     assert given == [*module, "--lengths=1,2", "--fresh", f"--jsonl={file}"]
-
-
-def test_rows_of_a_run_before_do_not_stand_for_one_that_failed(tmp_path, monkeypatch):
-    file = tmp_path / "rows.jsonl"
-    write_lines(file, [line("stale", 0)])
-    failed = type("Done", (), {"returncode": 1})
-    monkeypatch.setattr(quick.subprocess, "run", lambda _: failed)
-    assert quick.run_entry(quick.Quick("a"), file, []) is None
-    assert not file.exists()

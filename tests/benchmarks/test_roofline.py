@@ -1,25 +1,14 @@
 """The roofline: what is counted, and where the roof is."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from benchmarks import roofline
 from benchmarks.timing import Timing
+from tests.benchmarks.settings import ONCE
 
-CONFIG: dict[str, Any] = {
-    "dtype": "float32",
-    "layers": 2,
-    "n": 12,
-    "blocks": 2,
-    "seed": 0,
-    "matmul": 8,
-    "copy_mib": 1,
-    "repeats": 1,
-    "budget": 0.0,
-    **roofline.SIZES,
-}
+CONFIG = {**ONCE, "dtype": "float32", "layers": 2, "n": 12, **roofline.SIZES}
+CONFIG |= {"blocks": 2, "matmul": 8, "copy_mib": 1}
 
 
 def test_the_roof_is_the_lower_of_two_lines():

@@ -1,7 +1,5 @@
 """Exponents: what is fitted, and what is counted."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -9,17 +7,9 @@ from benchmarks import scaling
 from benchmarks.operations import Outline
 from bounds.influence.build import build_request
 from bounds.influence.methods.incremental import INCREMENTAL
+from tests.benchmarks.settings import ONCE
 
-CONFIG: dict[str, Any] = {
-    "axis": "n at L=2",
-    "dtype": "float64",
-    "layers": 2,
-    "n": 6,
-    "seed": 0,
-    "repeats": 1,
-    "budget": 0.0,
-    **scaling.SIZES,
-}
+CONFIG = {**ONCE, "axis": "n at L=2", "layers": 2, "n": 6, **scaling.SIZES}
 
 
 @pytest.mark.parametrize("exponent", [0, 1, 2.5])

@@ -1,25 +1,14 @@
 """The comparison with PyTorch: times are compared only of equal answers."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from benchmarks import torch_peer
 from bounds.influence import compute_influence
+from tests.benchmarks.settings import ONCE
 
-CONFIG: dict[str, Any] = {
-    "dtype": "float64",
-    "layers": 1,
-    "n": 6,
-    "seed": 0,
-    "batch": 4,
-    "alone": 2,
-    "threads": 1,
-    "repeats": 1,
-    "budget": 0.0,
-    **torch_peer.SIZES,
-}
+CONFIG = {**ONCE, "layers": 1, "n": 6, **torch_peer.SIZES}
+CONFIG |= {"batch": 4, "alone": 2, "threads": 1}
 SECONDS = {"batched_seconds": 4.0, "alone_seconds": 8.0, "forward_seconds": 1.0}
 
 

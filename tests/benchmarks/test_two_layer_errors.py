@@ -42,18 +42,15 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("by_products", [False, True])
 @pytest.mark.parametrize(("family", "dtype", "mask"), CASES)
-def test_errors_are_near_the_stored_ones(family, dtype, mask):
+def test_errors_are_near_the_stored_ones(family, dtype, mask, by_products, monkeypatch):
+    if by_products:
+        monkeypatch.setattr(choice, "SHORTEST", 0)
+        monkeypatch.setattr(choice, "CHEAPER", 1e9)
     row = two_layer_errors.measure(config(family, dtype, mask))
     for error in two_layer_errors.ERRORS:
         assert row[error] <= admissible(family, dtype, error), error
-
-
-@pytest.mark.parametrize(("family", "dtype", "mask"), CASES)
-def test_errors_by_products_are_near_the_stored_ones(family, dtype, mask, monkeypatch):
-    monkeypatch.setattr(choice, "SHORTEST", 0)
-    monkeypatch.setattr(choice, "CHEAPER", 1e9)
-    test_errors_are_near_the_stored_ones(family, dtype, mask)
 
 
 def test_every_family_has_a_stored_error():

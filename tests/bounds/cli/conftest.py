@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 import jax_models as jm
 from bounds.cli.main import main
 from jax_models.languages import get_source
+from jax_models.run.device_memory import device_bytes
 from tests.architecture import with_architecture
-from tests.bounds.cli.outputs import FILES, NAMES, QUICK, SHAPE, find_words
+from tests.bounds.cli.outputs import FILES, NAMES, QUICK, SHAPE, TOKENS, find_words
 from tests.bounds.entropy.floor_models import random_model
 from tests.jax_models.format.pretrained.folders import copied
 
@@ -84,6 +85,8 @@ def no_figures(monkeypatch):
 def run(capsys, tmp_path, monkeypatch):
     """Run a command in an empty folder, or over what another run left there."""
     monkeypatch.chdir(tmp_path)
+    # Kept for the process, whatever memory a test says that there is.
+    device_bytes(jax.devices()[0])
 
     def run_command(name, *arguments):
         code = main([name, "--overwrite", *map(str, arguments)])
@@ -118,6 +121,14 @@ def model_file(tmp_path, make_model):
         return path
 
     return write
+
+
+@pytest.fixture
+def tokens_file(tmp_path):
+    """Write an input over three symbols."""
+    path = tmp_path / "tokens.txt"
+    path.write_text("\n".join(map(str, TOKENS)))
+    return path
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ HEAD = "command flags seed dtype versions device matmul_precision git_commit".sp
 SHAPE = {"num_layers": 1, "num_heads": 1, "d_model": 4, "d_ff": 4}
 SHAPE_FLAGS = [f"--{name}={size}" for name, size in SHAPE.items()]
 EASY = ["--method=exhaustive"]
+TOKENS = [0, 2, 1, 1, 0, 2, 1]  # an input over three symbols
 CURVE = "--lengths=4 --num_inputs=1 --weighting=softmax"
 # A small run of each command that keeps results.
 RUNS = {

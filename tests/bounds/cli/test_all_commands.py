@@ -1,18 +1,21 @@
-"""Laws of all commands: what they read, what their keys are of, what sweeps get of them."""
+"""Laws of all commands: options, keys, rows of sweeps, and columns that are described."""
 
 import csv
 from pathlib import Path
 
 import pytest
 
-from bounds.cli import model
+from bounds.cli import influence, lipschitz, model
 from bounds.cli.main import COMMANDS
 from bounds.cli.model import ModelOptions
 from bounds.cli.shared.options import Group, fields_of, option
 from bounds.cli.shared.swept import BATCHED, find_batched, is_of_rows
+from bounds.curves.columns import bound_columns
 from bounds.figures.sweeps import is_number
+from bounds.lemma5.lipschitz.curve import NAMES as BOUNDS
+from bounds.simulation.compute import COLUMNS as SIMULATION
 from bounds.store.results import MemoryResults, ResultStore, cell_key
-from tests.bounds.cli.outputs import CURVE, EVERY, RUNS, SHAPE_FLAGS
+from tests.bounds.cli.outputs import CURVE, EVERY, FILES, RUNS, SHAPE_FLAGS, find_words
 
 # What the entry point and the runner read, and a writer of files, among all values.
 RUNNER = {"out", "overwrite", "fresh", "figure_format", "max_seconds", "retry_failed"}
@@ -168,3 +171,29 @@ def test_a_sweep_of_curves_has_the_columns_of_a_curve(run):
     assert run("batch", "--command=curve", *given, "--out=swept").code == 0
     with open("alone/curve.csv") as alone, open("swept/batch.csv") as swept:
         assert set(next(csv.reader(alone))) <= set(next(csv.reader(swept)))
+
+
+DECLARED = {
+    "influence.csv": (*influence.COLUMNS, *influence.SYMBOL_NAMES),
+    "lipschitz.csv": (
+        *lipschitz.COLUMNS,
+        *(f"{kind}_{name}" for kind in ("log10", "looseness") for name in BOUNDS),
+    ),
+    "simulate.csv": SIMULATION,
+}
+
+
+@pytest.mark.parametrize("file", DECLARED)
+def test_what_a_csv_declares_is_described(file):
+    assert [x for x in DECLARED[file] if find_words(file, x) is None] == []
+    named = [x for x in FILES[file] if "*" not in x]
+    assert set(named) <= set(DECLARED[file])
+
+
+def test_bounds_of_curves_are_described():
+    assert set(bound_columns()) <= set(FILES["curve.csv"])
+
+
+def test_a_name_that_is_nowhere_described_is_noticed():
+    assert find_words("curve.csv", "influence") is None
+    assert find_words("train.csv", "loss_16") == find_words("train.csv", "loss_4")

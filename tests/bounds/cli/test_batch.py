@@ -1,6 +1,7 @@
 """A sweep computes each cell once, whatever stops it, and says what is wrong first."""
 
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
@@ -15,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from bounds.batch.specification import Specification
-from bounds.cli.batch import BatchOptions
+from bounds.cli.batch import BatchOptions, describe_plan
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.options import fields_of
-from bounds.cli.shared.swept import make_cells, quantity_of
+from bounds.cli.shared.swept import longest, make_cells, quantity_of
 from bounds.store.results import cell_key, read_cells, read_store
+from bounds.store.sweep import Cell
 from jax_models import InputError
 from tests.bounds.cli.outputs import read_csv
 
@@ -351,3 +353,31 @@ def test_a_sweep_joins_a_running_scheduler_and_outlives_a_worker(run, tmp_path):
     rows = result_rows(store)
     assert len(rows) == cells
     assert rows == result_rows("near/results.sqlite")
+
+
+CELLS = [Cell({"command": "test", "index": k}, f"index={k}", dict) for k in range(90)]
+
+
+def row(cell, status):
+    return {"key": cell_key(cell.config), "status": status}
+
+
+def test_what_is_done_or_failed_is_counted_and_not_run():
+    other = Cell({"command": "other"}, "other", dict)
+    rows = row(CELLS[0], "done"), row(CELLS[1], "failed"), row(other, "done")
+    *lines, told = describe_plan(CELLS, rows)
+    assert lines == [cell.label for cell in CELLS[2:]]
+    assert (
+        told == "88 of 90 cells to compute, 1 failed (--retry_failed runs them again)"
+    )
+    assert describe_plan(CELLS, rows, True)[-1] == "89 of 90 cells to compute"
+
+
+def test_cells_run_by_length_and_equal_ones_as_they_were_swept():
+    lengths = [64, (4, 64), 64, 64, 2, None]
+    cells = [
+        dataclasses.replace(CELLS[k], config={"lengths" if k == 1 else "length": n})
+        for k, n in enumerate(lengths)
+    ]
+    order = [cell.label for cell in sorted(cells, key=longest)]
+    assert order == [f"index={k}" for k in (5, 4, 0, 1, 2, 3)]

@@ -7,7 +7,6 @@ damaged: the command ends as it would, or with one line that names the file.
 import contextlib
 import json
 import shutil
-import sqlite3
 
 import pytest
 
@@ -15,25 +14,19 @@ from bounds.cli.shared.runner import RECORDS
 from bounds.store.file import SCHEMA_VERSION
 from bounds.store.results import StoreError, read_store
 from tests.bounds.cli.outputs import HEAD, RUNS, read_json
+from tests.bounds.stores import execute
 
-STORE = "out/results.sqlite"
+STORE, OWN = "out/results.sqlite", "own/results.sqlite"
 NO_OBJECTS = ["{", "", "null", "[]", '"text"', "\0", "[" * 9999, "9" * 5000]
 MOST_KEYS = 2  # of a row, that are left out one by one
-
-
-def statements(*listed):
-    """Changes the store behind its program's back; returns what the last one finds."""
-    with contextlib.closing(sqlite3.connect(STORE, isolation_level=None)) as store:
-        return [store.execute(*one).fetchall() for one in listed][-1]
 
 
 def damage(key, text):
     """Puts a copy of a command's store in place, with another text as one row's result."""
     shutil.rmtree("out", ignore_errors=True)
     shutil.copytree("own", "out")
-    statements(
-        ("UPDATE cells SET payload = CAST(? AS TEXT) WHERE key = ?", [text, key])
-    )
+    changed = "UPDATE cells SET payload = CAST(? AS TEXT) WHERE key = ?"
+    execute(STORE, changed, [text, key])
 
 
 def lacking(row):
@@ -58,8 +51,7 @@ def test_a_damaged_row_is_one_line_or_a_result(run, command, monkeypatch):
         patch.setattr("bounds.store.sweep.compute", again)
         assert run(command, *RUNS[command], "--out=own").code == 0
     assert first | {"seconds": 0} == read_json(record) | {"seconds": 0}
-    with contextlib.closing(sqlite3.connect("own/results.sqlite")) as store:
-        key, text = store.execute("SELECT key, payload FROM cells").fetchone()
+    (key, text), *_ = execute(OWN, "SELECT key, payload FROM cells")
     row = json.loads(text)
     for other in (*NO_OBJECTS[:2], *map(json.dumps, ({}, *lacking(row)))):
         damage(key, other)
@@ -78,8 +70,7 @@ def test_a_damaged_row_is_one_line_or_a_result(run, command, monkeypatch):
 @pytest.mark.parametrize("text", [*NO_OBJECTS, b"\xff\x22", None])
 def test_a_row_that_is_no_object_or_lacks_a_key_is_named(run, text):
     assert run("entropy", *RUNS["entropy"], "--out=own").code == 0
-    with contextlib.closing(sqlite3.connect("own/results.sqlite")) as store:
-        key, whole = store.execute("SELECT key, payload FROM cells").fetchone()
+    (key, whole), *_ = execute(OWN, "SELECT key, payload FROM cells")
     row = json.loads(whole)
     del row["n"]
     said = f"row '{key}': " if text is not None else "it lacks 'n'"
@@ -107,7 +98,7 @@ def test_a_store_of_an_earlier_schema_is_refused_until_it_is_begun_anew(run):
     for command in ("entropy", "batch"):
         arguments = [*RUNS[command], "--out=out"]
         assert run(command, *arguments).code == 0
-        statements((f"PRAGMA user_version = {SCHEMA_VERSION - 1}",))
+        execute(STORE, f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
         for more in ([], ["--dry_run"] if command == "batch" else []):
             ended = run(command, *arguments, *more)
             ended.assert_refused(f"{STORE}: a store of schema {SCHEMA_VERSION - 1}, ")

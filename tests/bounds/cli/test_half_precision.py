@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +15,9 @@ from bounds.influence.result import MeasuredError
 from bounds.rounding import ranked
 from bounds.store.results import MemoryResults
 from bounds.store.sweep import Cell, obtain
-from tests.bounds.cli.outputs import read_csv, read_json
+from tests.bounds.cli.outputs import TOKENS, read_csv, read_json
 
 pytestmark = pytest.mark.usefixtures("no_figures")
-
-TOKENS = [0, 2, 1, 1, 0, 2, 1]
 
 
 @pytest.fixture
@@ -30,11 +27,10 @@ def model(make_model):
 
 
 @pytest.fixture
-def ask(run, model):
+def ask(run, model, tokens_file):
     """Run a command on that model and an input."""
-    Path("tokens.txt").write_text(" ".join(map(str, TOKENS)))
     jm.save(model, "model.safetensors")
-    given = "--model=model.safetensors", "--tokens=tokens.txt"
+    given = "--model=model.safetensors", f"--tokens={tokens_file}"
     return lambda command, *flags: run(command, *given, *flags)
 
 

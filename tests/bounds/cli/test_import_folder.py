@@ -3,19 +3,27 @@
 import pathlib
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
 import jax_models as jm
-from tests.bounds.cli.outputs import read_json
+from tests.bounds.cli.outputs import largest_change, read_csv, read_json
 from tests.jax_models.format.pretrained.folders import copied, weights_of
+from tests.jax_models.format.pretrained.layouts import (
+    Checkpoint,
+    gamma,
+    left_behind,
+    put_before,
+    to_torch,
+)
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "jax_models/format/pretrained/fixtures"
 OUT = pathlib.Path("results/import")
-BERT = [f"--folder={FIXTURES / 'bert'}", "--dtype=float64"]
+IMPORTED = [f"--folder={FIXTURES / 'bert'}", "--dtype=float64"]
 
 
 def test_a_folder_becomes_a_model_file(run):
-    flags = [*BERT, f"--check={FIXTURES / 'bert/expected.safetensors'}"]
+    flags = [*IMPORTED, f"--check={FIXTURES / 'bert/expected.safetensors'}"]
     assert run("import", *flags).code == 0
     record = read_json("import")
     assert set(record["largest_difference"]) == {"rows", "logits"}
@@ -43,7 +51,7 @@ def test_a_reference_that_differs_is_noticed(run, tmp_path):
     model = jm.from_pretrained(FIXTURES / "bert", dtype="float64")
     rows = np.asarray(jm.apply(model, tokens)) * (1 + 1e-8)
     save_file({"tokens": tokens, "rows": rows}, tmp_path / "off.safetensors")
-    asked = run("import", *BERT, "--check=off.safetensors")
+    asked = run("import", *IMPORTED, "--check=off.safetensors")
     asked.assert_refused("rows differ from those of")
     assert not (OUT / "model.safetensors").exists()
     run("import").assert_refused("--folder is missing")
@@ -56,3 +64,46 @@ def test_a_broken_folder_is_one_line_and_exit_code_1(run, tmp_path):
     run("import", f"--folder={folder}").assert_refused("no tensor")
     run("import", f"--folder={tmp_path / 'none'}").assert_refused("is no folder")
     assert not (OUT / "model.safetensors").exists()
+
+
+ENDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+BERT = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *"ACDEFGHIKLMNPQR"]
+ESM = ["<cls>", "<pad>", "<eos>", "<unk>", "<mask>", *"ACDEFGHIKLMNPQR"]
+IGLM = [*ENDS, *"ACDEFGHIKLMNP", "[HEAVY]", "[HUMAN]"]
+# The family, what changes its tensors, what is done to the folder, the vocabulary.
+PUBLISHED = {
+    "ESM-2": ("esm", left_behind, None, ESM),
+    "IgLM": ("gpt2", left_behind, to_torch, IGLM),
+    "BERT of 2018": ("bert", gamma, to_torch, BERT),
+    "GPT-2 of a trainer": ("gpt2", put_before("module._orig_mod."), None, IGLM),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_checkpoint_is_imported_scanned_and_measured(name, run, tmp_path):
+    family, change, finish, vocabulary = PUBLISHED[name]
+    one = Checkpoint(family, weights_of(family))
+    left = change(one)
+    folder = one.write(tmp_path)
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    if finish is not None:
+        finish(folder)
+    (tmp_path / "plain").mkdir()
+    plain = Checkpoint(family, weights_of(family)).write(tmp_path / "plain")
+    model = jm.from_pretrained(plain, dtype="float64", tokenizer=folder)
+    assert run("import", f"--folder={folder}", "--dtype=float64").code == 0
+    assert set(left or ()) <= set(read_json("import")["skipped"])
+    given = ["--sequence=CADE", "--method=exhaustive"]
+    assert run("scan", f"--model={folder}", *given).code == 0
+    run("curve", f"--model={folder}", *given, "--lengths=5,6", "--bounds=none").done()
+    short, whole = (float(row["influence_upper"]) for row in read_csv("curve"))
+    tokens = jm.read_tokenizer(folder).encode("CADE")
+    assert whole == pytest.approx(read_json("scan")["max"], rel=1e-9)
+    assert whole == pytest.approx(
+        largest_change(model, tokens, model.substitutable), rel=1e-9
+    )
+    beginning = np.delete(tokens, -2)  # of three letters, between the same ends
+    assert short == pytest.approx(
+        largest_change(model, beginning, model.substitutable), rel=1e-9
+    )

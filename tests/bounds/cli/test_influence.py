@@ -15,18 +15,10 @@ from bounds.curves.measurement import tokens_sha256
 from bounds.influence import parts
 from bounds.numbers.kind import ROUNDING
 from bounds.store.output import sha256
-from tests.bounds.cli.outputs import QUICK, SHAPE_FLAGS, read_csv, read_json
+from tests.bounds.cli.outputs import QUICK, SHAPE_FLAGS, TOKENS, read_csv, read_json
 from tests.written import written
 
 OUT = Path("results/influence")
-TOKENS = [0, 2, 1, 1, 0, 2, 1]
-
-
-@pytest.fixture
-def tokens_file(tmp_path):
-    path = tmp_path / "tokens.txt"
-    path.write_text("\n".join(map(str, TOKENS)))
-    return path
 
 
 def test_positions_that_lump_are_not_done_in_small_blocks(run, model_file, tmp_path):

@@ -1,8 +1,6 @@
 """What is found of a long input is kept piece by piece, whatever a piece's length."""
 
-import contextlib
 import json
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -10,8 +8,10 @@ import pytest
 from bounds import read_store
 from bounds.influence import parts
 from tests.bounds.cli.outputs import SHAPE_FLAGS, read_csv, read_json
+from tests.bounds.stores import execute
 
 OUT = Path("results/influence")
+STORE = OUT / "results.sqlite"
 SHORT = ("influence", "--length=40", *SHAPE_FLAGS)
 # In blocks of four substitutions, as far as the memory goes: pieces of eight or more.
 ASKED = (*SHORT, "--method=exhaustive", "--memory_limit=80KiB")
@@ -30,7 +30,7 @@ def last(monkeypatch, seconds):
 
 
 def kept():
-    store = read_store(OUT / "results.sqlite")
+    store = read_store(STORE)
     return {int(row["config.start"]): row["finished"] for row in store.rows}
 
 
@@ -105,10 +105,9 @@ def test_where_nothing_is_substituted_nothing_moves(run, rounding):
 
 def damage(**entries):
     """Changes entries of the first part's record."""
-    with contextlib.closing(sqlite3.connect(OUT / "results.sqlite")) as store, store:
-        key, text = store.execute("SELECT key, payload FROM cells").fetchone()
-        row = json.dumps({**json.loads(text), **entries})
-        store.execute("UPDATE cells SET payload = ? WHERE key = ?", (row, key))
+    (key, text), *_ = execute(STORE, "SELECT key, payload FROM cells")
+    row = json.dumps({**json.loads(text), **entries})
+    execute(STORE, "UPDATE cells SET payload = ? WHERE key = ?", (row, key))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ from bounds.influence import LogProbability, parts
 from bounds.influence.scan import Frobenius, scan
 from bounds.store.results import read_store
 from tests.bounds.cli.outputs import (
+    EASY,
     NAMES,
     QUICK,
+    TOKENS,
     read_arrays,
     read_csv,
     read_json,
@@ -24,7 +26,6 @@ from tests.bounds.cli.outputs import (
 from tests.compiled import programs
 
 OUT = Path("results/scan")
-TOKENS = [0, 2, 1, 1, 0, 2, 1]
 FILES = ("scan.csv", "scan.npz", "scan.png")
 
 
@@ -37,11 +38,10 @@ def model(make_model):
 
 
 @pytest.fixture
-def ask(run, model):
+def ask(run, model, tokens_file):
     """Run `scan` of that model on an input."""
-    Path("tokens.txt").write_text(" ".join(map(str, TOKENS)))
     jm.save(model, "model.safetensors")
-    given = "--model=model.safetensors", "--tokens=tokens.txt", "--method=exhaustive"
+    given = "--model=model.safetensors", f"--tokens={tokens_file}", *EASY
     return lambda *flags: run("scan", *given, *flags)
 
 
@@ -51,24 +51,30 @@ def small_parts(monkeypatch, positions=2):
     monkeypatch.setattr(parts, "BLOCKS", 0)
 
 
+# Flags, what they ask of the function, and what the figure is said to draw.
+NORM = "‖Δy‖₂, activation units"
 CASES = {
-    "one row": ([], {}),
-    "rows": (["--rows=3,-1"], {"rows": [3, -1]}),
+    "one row": (["--figure=letters"], {}, NORM),
+    "rows": (["--rows=3,-1"], {"rows": [3, -1]}, NORM),
     "signed": (
         ["--rows=all", "--target=logits", "--reduce=none", "--target_symbols=2,0"],
         {"rows": "all", "target": "logits", "reduce": "none", "target_symbols": [2, 0]},
+        "largest |Δ logits|, nats",
     ),
     "largest": (
         ["--rows=all", "--reduce=max", "--nodiagonal", "--positions=5,0,2"],
         {"rows": "all", "reduce": "max", "diagonal": False, "positions": [5, 0, 2]},
+        "largest |Δy|, activation units",
     ),
     "mean": (
         ["--reduce=mean", "--target=log_probability:1", "--symbols=2,1"],
         {"reduce": "mean", "target": LogProbability(1), "symbols": [2, 1]},
+        "mean Δ log-probability, nats",
     ),
     "map": (
         ["--rows=all", "--target=logits", "--reduce=frobenius:tensor"],
         {"rows": "all", "target": "logits", "reduce": Frobenius(symmetrize="tensor")},
+        "Frobenius norm of Δ logits, less its average product, nats",
     ),
 }
 # Where they are not four: of fewer positions, or of two symbols.
@@ -103,13 +109,38 @@ def assert_is(found):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_command_says_what_the_function_returns(case, ask, model, monkeypatch):
-    typed, given = CASES[case]
+@pytest.mark.parametrize(
+    "method", ["exhaustive", pytest.param("incremental", marks=pytest.mark.slow)]
+)
+def test_the_command_says_what_the_function_returns_and_a_dry_run_what_it_will_do(
+    case, method, ask, model, monkeypatch
+):
+    typed, given, quantity = CASES[case]
     small_parts(monkeypatch)
+    drawn, draw = [], scan_figure
+    noted = lambda *given: drawn.append(given) or draw(*given)
+    monkeypatch.setattr("bounds.cli.scan.scan_figure", noted)
+    typed = [f"--method={method}", *typed]
+    ended = ask(*typed, "--dry_run").done()
+    assert not OUT.exists()
+    told = dict(line.split(": ", 1) for line in ended.out.splitlines()[1:])
     ask(*typed).done()
-    assert_is(scan(model, TOKENS, method="exhaustive", **given))
-    assert len(read_store(OUT / "results.sqlite")) == PARTS.get(case, 4)
+    assert_is(scan(model, TOKENS, method=method, **given))
     assert (OUT / "scan.png").read_bytes().startswith(b"\x89PNG")
+    ((_, label, _, shape),) = drawn
+    assert label == quantity
+    assert (shape == "letters") == ("--figure=letters" in typed)
+    record, store = read_json("scan"), read_store(OUT / "results.sqlite")
+    assert len(store) == PARTS.get(case, 4)
+    assert told["method"] == f"{record['method']} ({record['reason']})"
+    shape = " x ".join(f"{n} {axis}s" for axis, n in record["shape"].items())
+    assert told["scan"] == shape
+    count = f"{record['substitutions']}, in {len(store)} parts"
+    assert told["substitutions"].startswith(count)
+    kept = sum(np.prod(row["shape"]) * len(row["arrays"]) for row in store)
+    assert told["store"].startswith(f"{kept} numbers, ")
+    assert told["scan.npz"].startswith(f"{read_arrays()['values'].size} cells, ")
+    assert {"estimated cost", "blocks"} <= set(told)
 
 
 def test_what_a_map_is_made_of_serves_another(ask):
@@ -151,53 +182,6 @@ def test_a_map_of_a_text_is_of_its_letters(run, folder):
     found = read_arrays()
     assert found["rows"].tolist() == found["positions"].tolist() == [1, 2, 3, 4]
     assert np.array_equal(found["values"], found["values"].T)
-
-
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("--target=logits", "‖Δ logits‖₂, nats"),
-        ("--target=log_probability:1", "Δ log-probability, nats"),
-        ("--target=logits --reduce=none", "largest |Δ logits|, nats"),
-        ("--target=logits --reduce=mean", "mean ‖Δ logits‖₂, nats"),
-        (
-            "--reduce=frobenius:noapc --rows=all",
-            "Frobenius norm of Δy, activation units",
-        ),
-    ],
-)
-def test_the_figure_says_what_is_drawn(typed, said, ask, monkeypatch):
-    told, draw = [], scan_figure
-    noted = lambda *drawn: told.append(drawn) or draw(*drawn)
-    monkeypatch.setattr("bounds.cli.scan.scan_figure", noted)
-    assert ask(*typed.split(), "--figure=letters").code == 0
-    assert [(quantity, shape) for _, quantity, _, shape in told] == [(said, "letters")]
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(
-    "method", ["exhaustive", pytest.param("incremental", marks=pytest.mark.slow)]
-)
-def test_a_dry_run_says_what_the_run_does_and_writes_nothing(
-    case, method, ask, monkeypatch
-):
-    small_parts(monkeypatch)
-    typed = [f"--method={method}", *CASES[case][0]]
-    ended = ask(*typed, "--dry_run").done()
-    assert not OUT.exists()
-    told = dict(line.split(": ", 1) for line in ended.out.splitlines()[1:])
-    assert ask(*typed).code == 0
-    record = read_json("scan")
-    assert told["method"] == f"{record['method']} ({record['reason']})"
-    shape = " x ".join(f"{n} {axis}s" for axis, n in record["shape"].items())
-    assert told["scan"] == shape
-    store = read_store(OUT / "results.sqlite")
-    count = f"{record['substitutions']}, in {len(store)} parts"
-    assert told["substitutions"].startswith(count)
-    kept = sum(np.prod(row["shape"]) * len(row["arrays"]) for row in store)
-    assert told["store"].startswith(f"{kept} numbers, ")
-    assert told["scan.npz"].startswith(f"{read_arrays()['values'].size} cells, ")
-    assert {"estimated cost", "blocks"} <= set(told)
 
 
 def test_a_page_is_written_beside_figures(ask, monkeypatch):

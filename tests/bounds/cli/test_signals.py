@@ -16,7 +16,7 @@ from bounds.influence.blocks.prefetch import prefetch
 from bounds.store.results import MemoryResults
 from bounds.store.sweep import Cell, finish_cells, found_rows
 from jax_models import interrupt
-from tests.bounds.cli.outputs import RUNS
+from tests.bounds.cli.outputs import EVERY, RUNS
 
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 LINUX = pytest.mark.skipif(
@@ -69,8 +69,7 @@ c = ctypes.CDLL(None)
 c.__cxa_atexit(getattr(c, "raise"), ctypes.c_void_p({number}), None)
 """
 # Commands that work in parts.
-TRAIN = ["--steps=1", "--length=3", "--num_inputs=2", "--d_model=4", "--d_ff=4"]
-PARTS = {**RUNS, "train": TRAIN}
+PARTS = {**RUNS, "train": EVERY["train"]}
 
 
 @pytest.fixture
@@ -97,6 +96,10 @@ def start():
         program.communicate()
 
 
+def each_signal(test):
+    return LINUX(pytest.mark.parametrize("number", SIGNALS)(test))
+
+
 def assert_ended(program, number):
     """The signal ended the program with its code and one line, and nothing else was said."""
     said, error = program.communicate(timeout=120)
@@ -105,8 +108,7 @@ def assert_ended(program, number):
     assert (error.count("\n"), said) == (1, "")
 
 
-@LINUX
-@pytest.mark.parametrize("number", SIGNALS)
+@each_signal
 def test_while_libraries_are_loaded_a_signal_ends_the_program_at_once(start, number):
     # An exception in the start of an extension is an ImportError there, or a crash.
     code = (
@@ -117,17 +119,15 @@ def test_while_libraries_are_loaded_a_signal_ends_the_program_at_once(start, num
     assert_ended(start("-c", code), number)
 
 
-@LINUX
-@pytest.mark.parametrize("number", SIGNALS)
+@each_signal
 def test_from_the_first_moment_a_signal_is_one_line(start, tmp_path, number):
     program = start("-m", "bounds", "curve", f"--out={tmp_path / 'out'}")
     program.send_signal(number)  # JAX is not loaded yet
     assert_ended(program, number)
 
 
-@LINUX
+@each_signal
 @pytest.mark.parametrize(("patience", "signals"), [(0.1, 1), (1000, 2)])
-@pytest.mark.parametrize("number", SIGNALS)
 def test_a_program_deep_in_a_compiler_is_ended_too(start, number, patience, signals):
     program = start("-c", DEEP.format(patience=patience))
     for _ in range(signals):
@@ -136,15 +136,13 @@ def test_a_program_deep_in_a_compiler_is_ended_too(start, number, patience, sign
     assert_ended(program, number)
 
 
-@LINUX
-@pytest.mark.parametrize("number", SIGNALS)
+@each_signal
 def test_a_signal_where_nothing_can_be_raised_ends_the_work_in_one_line(start, number):
     work = COLLECTED.format(number=int(number))
     assert_ended(start("-c", WORKING.format(work=work, last=CRASH)), number)
 
 
-@LINUX
-@pytest.mark.parametrize("number", SIGNALS)
+@each_signal
 @pytest.mark.parametrize("when", ["after the work", "behind the interpreter"])
 def test_a_signal_that_comes_when_all_is_done_changes_nothing(start, number, when):
     work, last = "return", RAISED_LAST.format(number=int(number))

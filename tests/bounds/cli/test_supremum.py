@@ -1,8 +1,6 @@
 """`supremum` names the largest influence over all inputs, and an input that has it."""
 
-import contextlib
 import math
-import sqlite3
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ import jax_models as jm
 from bounds.all_inputs import counts
 from bounds.cli import supremum
 from tests.bounds.cli.outputs import SHAPE_FLAGS, read_json
+from tests.bounds.stores import execute
 
 
 @pytest.fixture
@@ -47,8 +46,7 @@ def test_a_block_that_is_missing_is_computed_alone(run, unmasked, monkeypatch):
     command = ("supremum", "--length=8", f"--model={unmasked}", "--weighting=softmax")
     assert run(*command).code == 0
     whole, path = read_json("supremum"), "results/supremum/results.sqlite"
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as store:
-        store.execute("DELETE FROM cells WHERE config LIKE '%\"block\":1,%'")
+    execute(path, "DELETE FROM cells WHERE config LIKE '%\"block\":1,%'")
     assert "1 of 3 blocks to compute" in run(*command).out
     found = read_json("supremum")
     assert {**found, "seconds": 0} == {**whole, "seconds": 0}

@@ -25,19 +25,15 @@ def curve(model):
     )
 
 
-def measurement(n, index, lower, upper=None, method="exhaustive"):
-    return {
-        "n": n,
-        "input": index,
-        "influence_lower": lower,
-        "influence_upper": lower if upper is None else upper,
-        "method": method,
-        "kind": "exact" if upper is None else "enclosure",
-    }
+def measurement(n, index, lower, upper=None, method="exhaustive", **beside):
+    ends = {"influence_lower": lower, "influence_upper": upper or lower}
+    exact = upper is None
+    kind = {"exact": exact, "kind": "exact" if exact else "enclosure"}
+    return {"n": n, "input": index, "method": method, **ends, **kind, **beside}
 
 
-def make_curve(*rows):
-    return BoundCurve("softmax", "activation", Table(rows))
+def make_curve(*rows, beyond=()):
+    return BoundCurve("softmax", "activation", Table(rows), beyond=Table(beyond))
 
 
 def test_a_row_is_the_largest_influence_over_the_inputs(model, curve):
@@ -66,9 +62,6 @@ def test_a_curve_is_read_by_row_and_shown_in_a_line(curve):
     assert repr(curve).startswith("BoundCurve(softmax, activation, n = 4 to 6, 6 meas")
     assert "\n" not in repr(curve)
     assert "no length" in repr(make_curve())
-
-
-def test_a_curve_is_a_data_frame_where_pandas_is(curve):
     pytest.importorskip("pandas")
     assert list(curve.to_pandas()["n"]) == [4, 6]
 

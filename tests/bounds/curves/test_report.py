@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bounds.curves.curve import BoundCurve, corrected_gap
+from bounds.curves.curve import corrected_gap
 from bounds.curves.decay import DecayFit
 from bounds.curves.report import (
     bounds_report,
@@ -13,7 +13,7 @@ from bounds.curves.report import (
     describe_decay,
     describe_gap,
 )
-from bounds.store.table import Table
+from tests.bounds.curves.test_curve import make_curve, measurement
 
 
 def sentence(exponent, error):
@@ -23,15 +23,7 @@ def sentence(exponent, error):
 
 def curve(values, **beside):
     """One measurement a length, and what stands beside each."""
-    rows = [
-        {
-            **{"n": n, "input": 0, "influence_lower": value, "influence_upper": value},
-            **{"exact": True, "kind": "exact", "method": "incremental"},
-            **beside,
-        }
-        for n, value in values.items()
-    ]
-    return BoundCurve("softmax", "activation", Table(tuple(rows)))
+    return make_curve(*(measurement(n, 0, x, **beside) for n, x in values.items()))
 
 
 @pytest.mark.parametrize(
@@ -115,16 +107,10 @@ def test_the_heading_announces_the_columns_that_are_there(beside, heading):
 
 
 def gap_row(n, corrected, half, influence=None):
-    constants = {"n": n, "log10_corrected": corrected, "log10_half_weight": half}
+    constants = {"log10_corrected": corrected, "log10_half_weight": half}
     if influence is None:
-        return constants
-    ends = {"influence_lower": influence, "influence_upper": influence}
-    kind = {"exact": True, "kind": "exact", "method": "incremental"}
-    return {**constants, **ends, **kind, "input": 0}
-
-
-def gap_curve(*rows, beyond=()):
-    return BoundCurve("softmax", "activation", Table(rows), beyond=Table(beyond))
+        return {"n": n, **constants}
+    return measurement(n, 0, influence, **constants)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +133,7 @@ def gap_curve(*rows, beyond=()):
     ids=["bent", "bent beyond every length", "without influence"],
 )
 def test_the_gap_is_told(rows, beyond, expected, told):
-    curve = gap_curve(*rows, beyond=beyond)
+    curve = make_curve(*rows, beyond=beyond)
     gap = corrected_gap(curve)
     assert {x: getattr(gap, x) for x in expected} == pytest.approx(expected)
     (said,) = describe_gap(curve)
@@ -157,10 +143,10 @@ def test_the_gap_is_told(rows, beyond, expected, told):
 
 def test_without_a_constant_nothing_is_said():
     for one in (
-        gap_curve(),
-        gap_curve(gap_row(10, None, None, 0.1)),
-        gap_curve(gap_row(10, 2.0, None, 0.1)),
+        make_curve(),
+        make_curve(gap_row(10, None, None, 0.1)),
+        make_curve(gap_row(10, 2.0, None, 0.1)),
     ):
         assert corrected_gap(one) is None
         assert describe_gap(one) == []
-    assert math.isfinite(corrected_gap(gap_curve(gap_row(10, 2.0, 3.0, 0.1))).at_end)
+    assert math.isfinite(corrected_gap(make_curve(gap_row(10, 2.0, 3.0, 0.1))).at_end)

@@ -14,16 +14,15 @@ from bounds.store.results import (
     cell_key,
     read_store,
 )
-from tests.bounds.stores import config
+from tests.bounds.stores import config, execute
 
 
 def misled_index(path):
     """Content of a store whose index of keys does not lead to a row."""
-    with contextlib.closing(sqlite3.connect(path)) as other:
-        (root,) = other.execute(
-            "SELECT rootpage FROM sqlite_master WHERE type = 'index'"
-        ).fetchone()
-        (size,) = other.execute("PRAGMA page_size").fetchone()
+    ((root,),) = execute(
+        path, "SELECT rootpage FROM sqlite_master WHERE type = 'index'"
+    )
+    ((size,),) = execute(path, "PRAGMA page_size")
     content = bytearray(path.read_bytes())
     key = cell_key(config(1)).encode()
     last = content.index(key, (root - 1) * size) + len(key) - 1
@@ -51,8 +50,7 @@ def test_a_damaged_file_is_refused(filled, damage):
 
 
 def test_a_store_without_its_table_is_refused(filled):
-    with contextlib.closing(sqlite3.connect(filled, isolation_level=None)) as other:
-        other.execute("DROP TABLE cells")
+    execute(filled, "DROP TABLE cells")
     with pytest.raises(StoreError, match=r"is damaged .no such table: cells"):
         read_store(filled)
     with ResultStore(filled) as store, pytest.raises(StoreError, match="is damaged"):
@@ -83,9 +81,7 @@ def test_an_empty_file_is_a_store_without_rows(path):
 
 
 def test_another_programs_database_is_refused_and_left_alone(path):
-    other = sqlite3.connect(path)
-    other.execute("CREATE TABLE birds (name TEXT)")
-    other.close()
+    execute(path, "CREATE TABLE birds (name TEXT)")
     before = path.read_bytes()
     with pytest.raises(StoreError, match="not a result store"):
         ResultStore(path)
@@ -94,9 +90,8 @@ def test_another_programs_database_is_refused_and_left_alone(path):
 
 def of_schema(filled, version):
     """Turns a store into one of another schema, whose table lacks a column."""
-    with contextlib.closing(sqlite3.connect(filled, isolation_level=None)) as other:
-        other.execute("ALTER TABLE cells DROP COLUMN device")
-        other.execute(f"PRAGMA user_version = {version}")
+    execute(filled, "ALTER TABLE cells DROP COLUMN device")
+    execute(filled, f"PRAGMA user_version = {version}")
 
 
 @pytest.mark.parametrize("version", [-1, 1, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
@@ -132,5 +127,4 @@ def test_a_store_that_cannot_be_begun_anew_keeps_its_rows(filled, monkeypatch):
         broken.setattr(store_file, "_TABLE", "CREATE TABLE")
         with pytest.raises(StoreError, match="damaged"):
             ResultStore(filled, fresh=True)
-    with contextlib.closing(sqlite3.connect(filled)) as other:
-        assert other.execute("SELECT count(*) FROM cells").fetchone() == (3,)
+    assert execute(filled, "SELECT count(*) FROM cells") == [(3,)]
