@@ -210,10 +210,9 @@ def random_transformer(
             rotary=parts.rotary,
         )
         feed_forward, norms = draw.feed_forward(keys, d_ff)
-        if layer_norm == "none":
-            norms = (None, None)
+        norm1, norm2 = (None, None) if layer_norm == "none" else norms
         how: Any = layer_norm, parts.combine  # words that were checked
-        return Layer(attention, feed_forward, *norms, *how)
+        return Layer(attention, feed_forward, norm1, norm2, *how)
 
     table, embedding, last, *out = _split(ends, 5)
     model = Transformer(
