@@ -308,7 +308,7 @@ class _Run:
             reading=self.training.reading,
         )
         more = {"mean": [found.mean], "standard_error": [found.standard_error]}
-        history = _extended(standing.history, after=[standing.step], **more)
+        history = _extend(standing.history, after=[standing.step], **more)
         return dataclasses.replace(standing, history=history)
 
     def advance(self, standing: Standing) -> tuple[Standing, bool]:
@@ -324,11 +324,11 @@ class _Run:
         )
         # Read once for a chunk: steps do not wait for the host.
         loss, optimal = (np.asarray(one, np.float64) for one in recorded)
-        history = _extended(standing.history, loss=loss, optimal=optimal)
+        history = _extend(standing.history, loss=loss, optimal=optimal)
         return Standing(standing.step + count, state, history), bool(finite)
 
 
-def _extended(history: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def _extend(history: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Arrays by name, with further entries along the first axes of some."""
     joined = {name: np.concatenate([history[name], more[name]]) for name in more}
     return {**history, **joined}

@@ -165,7 +165,7 @@ MAPS = {
 JOINED = {"fused": QKV, "by_head": QKV, "gated": ("gate", "w1")}
 
 
-def of_heads(pattern: str) -> dict[str, str]:
+def name_projections(pattern: str) -> dict[str, str]:
     """Names of queries', keys' and values' maps: {0} stands for the word, {1} its initial."""
     return {name: pattern.format(name, name[0]) for name in QKV}
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families import bert
-from jax_models.format.pretrained.parts import Parts, of_heads
+from jax_models.format.pretrained.parts import Parts, name_projections
 
 # Layers share tensors, so that missing tensors cannot reveal a wrong number of layers.
 MOST_LAYERS = 10_000
 LAYER = {
-    **of_heads("attention.{0}"),
+    **name_projections("attention.{0}"),
     "output": "attention.dense",
     "norm1": "attention.LayerNorm",
     "w1": "ffn",

@@ -12,10 +12,10 @@ from jaxtyping import Float
 
 from jax_models.errors import InputError
 from jax_models.format.pretrained.families.family import Family, Put
-from jax_models.format.pretrained.parts import Parts, of_heads, padding_of
+from jax_models.format.pretrained.parts import Parts, name_projections, padding_of
 
 LAYER = {
-    **of_heads("attention.self.{0}"),
+    **name_projections("attention.self.{0}"),
     "output": "attention.output.dense",
     "norm1": "attention.output.LayerNorm",
     "w1": "intermediate.dense",

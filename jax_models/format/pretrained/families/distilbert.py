@@ -2,10 +2,10 @@
 
 from jax_models.format.pretrained.families import bert
 from jax_models.format.pretrained.families.family import Family
-from jax_models.format.pretrained.parts import of_heads
+from jax_models.format.pretrained.parts import name_projections
 
 LAYER = {
-    **of_heads("attention.{1}_lin"),
+    **name_projections("attention.{1}_lin"),
     "output": "attention.out_lin",
     "norm1": "sa_layer_norm",
     "w1": "ffn.lin1",

@@ -14,13 +14,13 @@ from jax_models.format.pretrained.families.gpt2 import DECODER
 from jax_models.format.pretrained.parts import (
     Parts,
     Source,
-    of_heads,
+    name_projections,
     read_layer_types,
 )
 from jax_models.format.pretrained.rotary import rotary_of
 
 LAYER = {
-    **of_heads("self_attn.{1}_proj"),
+    **name_projections("self_attn.{1}_proj"),
     "output": "self_attn.o_proj",
     "norm1": "input_layernorm",
     "gate": "mlp.gate_proj",

@@ -2,10 +2,10 @@
 
 from jax_models.format.pretrained.families.family import Family
 from jax_models.format.pretrained.families.gpt2 import DECODER
-from jax_models.format.pretrained.parts import Parts, expect_default, of_heads
+from jax_models.format.pretrained.parts import Parts, expect_default, name_projections
 
 LAYER = {
-    **of_heads("self_attn.{1}_proj"),
+    **name_projections("self_attn.{1}_proj"),
     "output": "self_attn.out_proj",
     "norm1": "self_attn_layer_norm",
     "w1": "fc1",
