@@ -342,12 +342,14 @@ class FormulaCircuit(Circuit):
             case syntax.Joined(word, left, right):
                 return self.since(_SIDES[word], truth[left], truth[right])
             case syntax.Comparison(terms, offset):
-                counts = [(k, one.side, truth[one.operand]) for k, one in terms]
+                counts: list[Term] = [
+                    (k, one.side, truth[one.operand]) for k, one in terms
+                ]
                 return self.comparison(counts, offset)
-            case syntax.Predicate(count=None):
-                return self.of_position(part)
-            case syntax.Predicate(count=syntax.Count(side, operand)):
-                return self.of_count(side, truth[operand], part)
+            case syntax.Predicate(count=count):
+                if count is None:
+                    return self.of_position(part)
+                return self.of_count(count.side, truth[count.operand], part)
         assert_never(part)
 
     def _flatten(self, part: syntax.Joined) -> tuple[Formula, ...]:
