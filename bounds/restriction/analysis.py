@@ -28,7 +28,7 @@ from bounds.restriction.possible import (
     score_rows,
     visible_keys,
 )
-from bounds.restriction.tables import Tables, normal_form
+from bounds.restriction.tables import Rows, Slots, Tables, normal_form
 from jax_models import InputError, Transformer
 from jax_models.arguments import MAX_COUNT, expect_array, expect_integers
 from jax_models.format.model_check import check_model
@@ -79,14 +79,10 @@ class PartialInput:
         tokens[list(positions)] = FREE
         return dataclasses.replace(self, tokens=tokens)
 
-    def complete(
-        self, bits: Sequence[int] | Int[np.ndarray, "free"]
-    ) -> Int[np.ndarray, "tokens"]:
+    def complete(self, bits: ArrayLike) -> Int[np.ndarray, "tokens"]:
         """Returns the input whose free positions take the given bits."""
         tokens = self.tokens.copy()
-        tokens[tokens == FREE] = np.asarray(self.symbols, np.int32)[
-            np.asarray(bits, int)
-        ]
+        tokens[tokens == FREE] = np.take(self.symbols, np.asarray(bits, int))
         return tokens
 
 
@@ -164,24 +160,18 @@ def check_hard_model(model: Transformer) -> Transformer:
     return model
 
 
-def needed_positions(
-    model: Transformer, length: int, query: int
-) -> list[Int[np.ndarray, "slots"]]:
+def needed_positions(model: Transformer, length: int, query: int) -> list[Slots]:
     """Positions whose activations the query needs, before each layer and after the last."""
     needed = [np.array([query], np.intp)]
     everything = np.arange(length)
     for layer in reversed(model.layers):
         # Masks are monotone: whoever stands furthest out sees all that the others see.
-        ends = needed[-1][[0, -1]]
-        sees = visible_keys(layer.attention.sight, ends, everything)
-        columns = np.nonzero(sees)[1]
-        needed.append(np.union1d(columns, needed[-1]))
+        sees = visible_keys(layer.attention.sight, needed[-1][[0, -1]], everything)
+        needed.append(np.union1d(np.nonzero(sees)[1], needed[-1]))
     return needed[::-1]
 
 
-def embed(
-    model: Transformer, partial: PartialInput, positions: Int[np.ndarray, "slots"]
-) -> Tables:
+def embed(model: Transformer, partial: PartialInput, positions: Slots) -> Tables:
     """Returns the tables of the embedded tokens, at the given positions."""
     encoding = np.asarray(encode_positions(model, partial.length))
     embedding = np.asarray(model.embedding)
@@ -215,17 +205,15 @@ def analyse(
     layers, exact = [], model.final_norm is None
     for layer, wanted in zip(model.layers[:depth], needed[1:], strict=False):
         scored = score_rows(layer, tables, partial.length)
-        slots = np.searchsorted(tables.positions, wanted)
         dependence = tables.dependence(partial.length)
         read: list[Readings] = []
         heads: list[Any] = []
-        for block in possible_blocks(scored, slots):
+        for block in possible_blocks(scored, tables.slots(wanted)):
             sizes = block.count_bits(dependence)
             if sizes.max() > most:
                 position = tables.positions[block.slots[sizes.argmax()]]
-                raise TooManyBits(
-                    f"position {position} depends on {sizes.max()} free bits"
-                )
+                found = f"position {position} depends on {sizes.max()} free bits"
+                raise TooManyBits(found)
             read += read_slots(scored, block)
             heads += _list_sets(tables, block)
         exact &= scored.exact and tables.rows.exact
@@ -247,13 +235,9 @@ def _list_sets(tables: Tables, block: SlotBlock) -> list[list[list[dict[str, Any
             "witness": None if witness < 0 else int(positions[witness]),
         }
 
-    return [
-        [
-            [one(sets, row) for row in np.flatnonzero(block.slot_of_row == local)]
-            for sets in block.heads
-        ]
-        for local in range(len(block.slots))
-    ]
+    of_slot = [block.slot_of_row == local for local in range(len(block.slots))]
+    rows = map(np.flatnonzero, of_slot)
+    return [[[one(sets, row) for row in some] for sets in block.heads] for some in rows]
 
 
 def layer_blocks(
@@ -264,8 +248,7 @@ def layer_blocks(
     tables = analyse(model, partial, query, depth=depth).final
     wanted = needed_positions(model, partial.length, query)[depth + 1]
     scored = score_rows(model.layers[depth], tables, partial.length)
-    slots = np.searchsorted(tables.positions, wanted)
-    return tables, possible_blocks(scored, slots)
+    return tables, possible_blocks(scored, tables.slots(wanted))
 
 
 def output_dependence(
@@ -327,9 +310,8 @@ def _row_indices(
 def read_slots(scored: ScoredRows, block: SlotBlock) -> list[Readings]:
     """Rows that the slots of a block read; raises `Undecided` where rounding decides."""
     tables, read = scored.tables, []
-    for local, (slot, reach) in enumerate(
-        zip(block.slots.tolist(), block.reach(), strict=True)
-    ):
+    pairs = zip(block.slots.tolist(), block.reach(), strict=True)
+    for local, (slot, reach) in enumerate(pairs):
         reached = np.flatnonzero(reach)
         depends = set(tables.bits[slot]).union(*(tables.bits[j] for j in reached))
         bits = tuple(sorted(depends))
@@ -355,12 +337,13 @@ def read_slots(scored: ScoredRows, block: SlotBlock) -> list[Readings]:
     return read
 
 
+Cells = Float[np.ndarray, "assignments candidates"]
+Candidates = Bool[np.ndarray, "assignments candidates"]
+
+
 def _decide(
-    low: Float[np.ndarray, "assignments candidates"],
-    high: Float[np.ndarray, "assignments candidates"],
-    allowed: Bool[np.ndarray, "assignments candidates"],
-    weighting: Weighting,
-) -> tuple[Bool[np.ndarray, "assignments candidates"], Bool[np.ndarray, "assignments"]]:
+    low: Cells, high: Cells, allowed: Candidates, weighting: Weighting
+) -> tuple[Candidates, Bool[np.ndarray, "assignments"]]:
     """Whether each candidate is attended to, and whether rounding leaves that open."""
     if not allowed.size:
         return allowed, np.zeros(len(allowed), bool)
@@ -381,10 +364,8 @@ def tabulate(scored: ScoredRows, read: Sequence[Readings]) -> Tables:
     """Returns the tables of a layer's output."""
     old = scored.tables
     own = np.concatenate([one.own for one in read])
-    heads = [
-        _attended(scored, head, read) for head in range(scored.attention.num_heads)
-    ]
-    joined = Enclosed.concatenate(heads, axis=-1)
+    heads = (_attended(scored, h, read) for h in range(scored.attention.num_heads))
+    joined = Enclosed.concatenate([*heads], axis=-1)
     rows = run_enclosed(scored.layer.writes, y=old.rows[own], heads=joined)
     identity = _identify(old, read, rows)
     ends = np.cumsum([len(one.own) for one in read])
@@ -411,9 +392,7 @@ def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclos
     return Enclosed.concatenate(parts)
 
 
-def _identify(
-    old: Tables, read: Sequence[Readings], made: Enclosed
-) -> Int[np.ndarray, "rows"]:
+def _identify(old: Tables, read: Sequence[Readings], made: Enclosed) -> Rows:
     """Identities of the new rows: by their numbers if exact, else by the rows they read."""
     exact: list[bool] = (made.radius == 0).all(axis=-1).tolist()
     numbers = made.value + 0.0  # one zero for both signs

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,7 @@ NUM_DRAWN = 64
 NUM_WAYS = 8
 LanguageName = Literal["parity", "dyck1", "dyck2", "ones", "anbn"]
 NAMES: tuple[str, ...] = get_args(LanguageName)
+AnyLanguage: TypeAlias = LanguageName | Automaton | RegularLanguage | Membership
 
 
 def parity_pair(partial: PartialInput) -> Pair | None:
@@ -119,13 +120,9 @@ class _Language:
             if self.name == "parity":
                 return parity_pair(partial)
             return dyck_pair(partial, self.member)
-        found = reachable_classes(
-            self.decider,
-            partial.tokens,
-            partial.symbols,
-            key=jax.random.key(self.seed),
-            num_samples=NUM_DRAWN,
-        )
+        asked = self.decider, partial.tokens, partial.symbols
+        key = jax.random.key(self.seed)
+        found = reachable_classes(*asked, key=key, num_samples=NUM_DRAWN)
         if found.member is None or found.non_member is None:
             return None
         return found.member, found.non_member
@@ -162,13 +159,10 @@ class _Language:
         pair, certificate = self.find(found.partial), dict(found.certificate)
         if self.entry is not None:
             certificate["language"] = self.entry
+        found = dataclasses.replace(found, language=self.name, certificate=certificate)
         if pair is None:
-            return dataclasses.replace(
-                found,
-                language=self.name,
-                certificate=certificate,
-                reasons=(*found.reasons, *self._why_alike(found)),
-            )
+            reasons = (*found.reasons, *self._why_alike(found))
+            return dataclasses.replace(found, reasons=reasons)
         for tokens in pair:
             output = final_activation(self.model, tokens, found.query)
             if not np.array_equal(output, found.output):
@@ -194,15 +188,8 @@ class _Language:
                 "members": list(members),
                 "log2_misclassified": log2,
             }
-        return dataclasses.replace(
-            found,
-            certificate=certificate,
-            pair=pair,
-            language=self.name,
-            members=members,
-            log2_misclassified=log2,
-            reasons=reasons,
-        )
+        shown = {"pair": pair, "members": members, "log2_misclassified": log2}
+        return dataclasses.replace(found, reasons=reasons, **shown)
 
     def _why_alike(self, found: Restriction) -> tuple[str, ...]:
         free = len(found.free)
@@ -250,7 +237,7 @@ class _Language:
 def find_counterexample(
     model: jm.Transformer,
     length: int,
-    language: LanguageName | Automaton | RegularLanguage | Membership,
+    language: AnyLanguage,
     *,
     pre_restriction: ArrayLike | None = None,
     query: int = -1,
@@ -333,10 +320,7 @@ def find_counterexample(
 
 
 def _given(
-    model: jm.Transformer,
-    length: int,
-    language: LanguageName | Automaton | RegularLanguage | Membership,
-    seed: int,
+    model: jm.Transformer, length: int, language: AnyLanguage, seed: int
 ) -> _Language:
     if isinstance(language, Automaton):
         return _Language(model, "automaton", None, _decides(language), seed, language)
@@ -361,10 +345,9 @@ def _given(
     tokens = prepare(language, length, end)
     decider = ones_automaton() if language == "ones" else None
     if language == "anbn":
-        half, odd = divmod(length - (end is not None), 2)
+        # No word has an odd length: at one, that of the automaton is shorter.
+        half = (length - (end is not None)) // 2
         decider = word_automaton([0] * half + [1] * half)
-        if odd:  # no word has an odd length
-            decider = Automaton(((0, 0),), frozenset(), end=2)
     return _Language(model, language, language, _decides(known), seed, decider, tokens)
 
 

@@ -33,6 +33,7 @@ from jax_models.model.rows import (
 )
 
 Floats = Float[np.ndarray, "..."]
+Flags = Bool[np.ndarray, "..."]
 
 # Half of the 2^53 units that a float64 can count, so that the magnitudes may themselves
 # have been summed with rounding.
@@ -66,11 +67,9 @@ class Enclosed:
     def __getitem__(self, index: Any) -> "Enclosed":
         return Enclosed(self.value[index], self.radius[index])
 
-    def where(self, there: Bool[np.ndarray, "..."]) -> "Enclosed":
+    def where(self, there: Flags) -> "Enclosed":
         """Numbers where `there` is true, exact zeros elsewhere."""
-        return Enclosed(
-            np.where(there, self.value, 0.0), np.where(there, self.radius, 0.0)
-        )
+        return Enclosed(*(np.where(there, x, 0.0) for x in (self.value, self.radius)))
 
     @classmethod
     def concatenate(cls, parts: Sequence["Enclosed"], axis: int = 0) -> "Enclosed":
@@ -98,7 +97,7 @@ def units(values: Float[np.ndarray, "*s"]) -> Int[np.ndarray, "*s"]:
     return np.where(bits == 0, NO_UNIT, exponent - 53 + lowest).astype(np.int64)
 
 
-def counted(size: Floats, unit: Int[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
+def counted(size: Floats, unit: Int[np.ndarray, "..."]) -> Flags:
     """Whether size <= 2^52 · 2^unit, and 2^unit is large enough for exact products."""
     with np.errstate(over="ignore"):
         limit = np.ldexp(LARGEST_COUNT, np.clip(unit, -2000, 900).astype(np.int32))
@@ -115,11 +114,7 @@ def inflated(
 
 
 def rounded(
-    value: Floats,
-    brought: Floats,
-    size: Floats,
-    steps: int,
-    exact: Bool[np.ndarray, "..."],
+    value: Floats, brought: Floats, size: Floats, steps: int, exact: Flags
 ) -> Enclosed:
     """Numbers `value`, with radius 0 where `exact`.
 

@@ -11,6 +11,7 @@ pairs of Hahn 2020, Lemma 4). The list of a row is its possible set by falling h
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from bounds.restriction.enclosed import (
     run_enclosed,
     score_block,
 )
-from bounds.restriction.tables import Tables
+from bounds.restriction.tables import Dependence, Rows, Tables
 from jax_models import InputError
 from jax_models.model.attending import score_scale
 from jax_models.model.attention import Attention
@@ -39,7 +40,7 @@ from jax_models.model.scores import AdditiveScore, DotProductScore, Score
 from jax_models.model.temperature import ConstantTemperature
 from jax_models.weighting import Weighting
 
-Rows = Int[np.ndarray, "rows"]
+Keys = Int[np.ndarray, "keys"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +86,9 @@ class ScoredRows:
 
 
 @functools.singledispatch
-def score_enclosed(
-    score: Score, rows: ScoredRows, head: int, queries: Rows
-) -> Enclosed:
-    """Scores of query rows with all keys."""
-    del rows, head, queries
+def score_enclosed(score: Score, rows: ScoredRows, head: int, at: Rows) -> Enclosed:
+    """Scores of the query rows `at` with all keys."""
+    del rows, head, at
     raise InputError(f"no enclosure of {score.word} scores; no restriction is found")
 
 
@@ -122,11 +121,9 @@ def score_rows(layer: Layer, tables: Tables, length: int) -> ScoredRows:
     inputs = run_enclosed(layer.reads, y=tables.rows)
 
     def projected(weight: Any, bias: Any) -> Enclosed:
-        heads = [
-            linear(inputs, np.asarray(w), None if bias is None else np.asarray(bias)[h])
-            for h, w in enumerate(np.asarray(weight))
-        ]
-        return Enclosed.concatenate([head[None] for head in heads])
+        biases = itertools.repeat(None) if bias is None else np.asarray(bias)
+        both = zip(np.asarray(weight), biases, strict=False)
+        return Enclosed.concatenate([linear(inputs, w, b)[None] for w, b in both])
 
     query = projected(attention.query, attention.query_bias)
     key = projected(attention.key_by_head, attention.key_bias_by_head)
@@ -158,7 +155,7 @@ class HeadBlock:
     possible: Bool[np.ndarray, "rows slots"]
     # hi, -inf at positions that are not visible.
     highest: Float[np.ndarray, "rows slots"]
-    witness: Int[np.ndarray, "rows"]  # the slot of w, -1 for a row that sees nothing
+    witness: Rows  # the slot of w, -1 for a row that sees nothing
     # Lowest cell of every pair of rows, and the highest, -inf where they contradict.
     low: Float[np.ndarray, "rows keys"]
     cells: Float[np.ndarray, "rows keys"]
@@ -169,7 +166,7 @@ class SlotBlock:
     """A block of query rows: all rows of some slots, which are positions of the tables."""
 
     slots: Int[np.ndarray, "chosen"]
-    slot_of_row: Int[np.ndarray, "rows"]  # index into `slots` of each row's slot
+    slot_of_row: Rows  # index into `slots` of each row's slot
     heads: tuple[HeadBlock, ...]  # possible sets of each head
 
     def reach(self) -> Bool[np.ndarray, "chosen slots"]:
@@ -178,9 +175,7 @@ class SlotBlock:
         first = np.searchsorted(self.slot_of_row, np.arange(len(self.slots)))
         return np.logical_or.reduceat(either, first, axis=0)
 
-    def count_bits(
-        self, dependence: Float[np.ndarray, "slots tokens"]
-    ) -> Int[np.ndarray, "chosen"]:
+    def count_bits(self, dependence: Dependence) -> Int[np.ndarray, "chosen"]:
         """Number of free bits that each chosen slot's output may depend on."""
         # A bit matters to a slot if the slot itself depends on it, or one that it may
         # attend to.
@@ -188,23 +183,22 @@ class SlotBlock:
         return (depends > 0).sum(axis=1)
 
 
+Places = Float[np.ndarray, "rows places"]
+
+
 def tie_order(weighting: Weighting) -> int:
     """Returns -1 if the largest position wins a tie, else +1 (also for averages)."""
     return weighting.side or 1
 
 
-def first_in_order(
-    values: Shaped[np.ndarray, "*axes"], order: int, axis: int
-) -> Int[np.ndarray, "..."]:
-    """Index of the largest value along an axis; of ties, the first if order > 0."""
+def first_in_order(values: Shaped[np.ndarray, "*s n"], order: int) -> np.ndarray:
+    """Index of the largest value along the last axis; of ties, the first if order > 0."""
     if order > 0:
-        return values.argmax(axis=axis)
-    return values.shape[axis] - 1 - np.flip(values, axis).argmax(axis=axis)
+        return values.argmax(axis=-1)
+    return values.shape[-1] - 1 - np.flip(values, -1).argmax(axis=-1)
 
 
-def visible_keys(
-    sight: Sight, rows: Int[np.ndarray, "rows"], keys: Int[np.ndarray, "keys"]
-) -> Bool[np.ndarray, "rows keys"]:
+def visible_keys(sight: Sight, rows: Rows, keys: Keys) -> Bool[np.ndarray, "rows keys"]:
     """Whether each row position sees each key position."""
     if sight.everything:  # without a program of JAX for each shape
         return np.ones((len(rows), len(keys)), bool)
@@ -240,16 +234,14 @@ def possible_blocks(
         against[np.arange(len(rows)), rows] = False
         positions = tables.positions
         sees = visible_keys(scored.attention.sight, positions[own], positions)
-        heads = tuple(
-            _head_block(scored, head, rows, against, sees) for head in range(num_heads)
-        )
-        yield SlotBlock(chosen, local, heads)
+        blocks = (_head_block(scored, h, rows, against, sees) for h in range(num_heads))
+        yield SlotBlock(chosen, local, tuple(blocks))
 
 
 def _head_block(
     scored: ScoredRows,
     head: int,
-    rows: Int[np.ndarray, "rows"],
+    rows: Rows,
     against: Bool[np.ndarray, "rows keys"],
     sees: Bool[np.ndarray, "rows slots"],
 ) -> HeadBlock:
@@ -266,13 +258,11 @@ def _head_block(
 
 
 def contenders(
-    low: Float[np.ndarray, "rows places"],
-    high: Float[np.ndarray, "rows places"],
-    weighting: Weighting,
-) -> tuple[Int[np.ndarray, "rows"], Bool[np.ndarray, "rows places"]]:
+    low: Places, high: Places, weighting: Weighting
+) -> tuple[Rows, Bool[np.ndarray, "rows places"]]:
     """Witness of each row by its cells, and whether each place may win against it."""
     least, order = low.max(axis=1, keepdims=True), tie_order(weighting)
-    witness = first_in_order(low == least, order, 1)
+    witness = first_in_order(low == least, order)
     if not weighting.side:
         return witness, high >= least
     before = order * np.arange(low.shape[1]) <= (order * witness)[:, None]
@@ -292,7 +282,7 @@ def leading_entries(
     there = np.zeros((len(rows), count), bool)
     here = np.arange(len(rows))
     for rank in range(count):
-        slot = first_in_order(score, order, 1)
+        slot = first_in_order(score, order)
         there[:, rank] = score[here, slot] > -np.inf
         columns = tables.starts[slot][:, None] + across
         valid = across < widths[slot][:, None]

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from bounds.restriction.analysis import FREE
 from bounds.restriction.checker import check_certificate
 from bounds.restriction.restriction import Restriction
-from bounds.restriction.search import ClosedInput, Record
+from bounds.restriction.search import ClosedInput, Read, Work
 from bounds.store.file import explained
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, obtain
@@ -33,9 +33,7 @@ def find_kept(
     """Restriction that the checker accepts, and seconds of its parts, stored ones too."""
     seconds = 0.0
 
-    def remember(
-        name: str, work: Callable[[], Record], read: Callable[[Record], ClosedInput]
-    ) -> ClosedInput:
+    def remember(name: str, work: Work, read: Read) -> ClosedInput:
         nonlocal seconds
         cell = Cell({**config, "part": name}, name, work)
         stored = obtain(store, cell, fresh=fresh)

@@ -25,10 +25,10 @@ from bounds.restriction.analysis import (
     read_partial_input,
 )
 from bounds.restriction.search import (
-    Attempts,
     Method,
     Remember,
     Report,
+    Search,
     SearchPlan,
     Stage,
     forget,
@@ -44,10 +44,11 @@ TIES = {1: "L", -1: "R", 0: "avg"}  # by the side of a weighting
 
 T = TypeVar("T")
 Tokens = Int[np.ndarray, "tokens"]
+Output = Float[np.ndarray, "width"]
 
 
 def certificate_of(
-    model: Transformer, analysis: Analysis, output: Float[np.ndarray, "width"]
+    model: Transformer, analysis: Analysis, output: Output
 ) -> dict[str, Any]:
     """Returns the certificate of an analysis that found the output constant."""
     partial = analysis.partial
@@ -111,7 +112,7 @@ class Restriction(BriefRepr):
     given: Tokens
     free: tuple[int, ...]
     query: int
-    output: Float[np.ndarray, "width"]
+    output: Output
     mode: str
     method: str
     stages: tuple[Stage, ...]
@@ -226,10 +227,9 @@ def restrict(
     query = check_query(query, length)
     if pre_restriction is None:
         pre_restriction = np.full(length, FREE)
-    given = read_partial_input(
-        "the pre-restriction", pre_restriction, symbols, model.vocab_size, length
-    )
-    found = Attempts(model, given, query, plan).find_best()
+    size, what = model.vocab_size, "the pre-restriction"
+    given = read_partial_input(what, pre_restriction, symbols, size, length)
+    found = Search(model, given, query, plan).find_best()
     # From scratch: nothing that the search tabulated is used.
     analysis = analyse(model, found.partial, query)
     # Tables shrink under further restriction: what closed the search closes this.
@@ -266,9 +266,7 @@ def _without_free_bit(model: jm.Transformer, given: PartialInput, query: int) ->
     )
 
 
-def final_activation(
-    model: jm.Transformer, tokens: Tokens, query: int
-) -> Float[np.ndarray, "width"]:
+def final_activation(model: jm.Transformer, tokens: Tokens, query: int) -> Output:
     """Returns the final activation at a position, as the model computes it."""
     # Winners were decided by proven bounds; a tie elsewhere does not matter here.
     return np.asarray(jm.apply(model, tokens, ties="ignore"))[query]

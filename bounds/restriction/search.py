@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from bounds.restriction.analysis import (
     FREE,
     MOST_BITS,
     PartialInput,
+    Readings,
     TooManyBits,
     Undecided,
     analyse,
@@ -70,174 +71,6 @@ def lean(bits: Mapping[int, int]) -> int:
     return sum(2 * value - 1 for value in bits.values())
 
 
-@dataclasses.dataclass
-class Search:
-    """State of a search: the model, the partial input and the search's options."""
-
-    model: Transformer
-    query: int  # the position that is read
-    partial: PartialInput
-    noise: np.random.Generator | None = None  # randomness of the votes; None for none
-    balance: bool = False  # whether as many ones as zeros should be fixed
-    report: Report | None = None  # called after every round
-    # Whether a round fixes the one best-voted entry, as alteration does, instead of a
-    # batch.
-    repair: bool = False
-    imbalance: int = 0  # ones less zeros among the bits that the search fixed
-
-    def fix(self, bits: dict[int, int], stage: str) -> None:
-        """Fix bits in the partial input and report it under the stage's name."""
-        raise_requested()
-        self.partial = self.partial.fix(bits)
-        self.imbalance += lean(bits)
-        if self.report is not None:
-            self.report(stage, self.partial)
-
-    def reduce(self, caps: Sequence[int]) -> ScoredRows:
-        """Fix bits until each row after layer l depends on at most caps[l] bits."""
-        length, layers = self.partial.length, self.model.layers
-        needed = needed_positions(self.model, length, self.query)
-        tables = embed(self.model, self.partial, needed[0])
-        for depth, cap in enumerate(caps):
-            scored = score_rows(layers[depth], tables, length)
-            slots = np.searchsorted(tables.positions, needed[depth + 1])
-            tables = self._reduce_layer(scored, slots, cap, f"layer {depth}")
-        return score_rows(layers[-1], tables, length)
-
-    def _reduce_layer(
-        self,
-        scored: ScoredRows,
-        slots: Int[np.ndarray, "chosen"],
-        cap: int,
-        stage: str,
-    ) -> Tables:
-        batch = 1 if self.repair else max(1, self.partial.length // BATCHES)
-        over = slots.tolist()
-        while True:
-            # A row that depends on few bits depends on no more once others are fixed.
-            chosen, over = self._vote(scored, over, cap, batch)
-            if not over:
-                try:
-                    blocks = possible_blocks(scored, slots)
-                    read = [
-                        one for block in blocks for one in read_slots(scored, block)
-                    ]
-                    return tabulate(scored, read)
-                except Undecided as case:
-                    chosen = self.decide(scored.tables, case, stage)
-            self.fix(chosen, stage)
-            scored = scored.fix(chosen)
-            batch = max(1, min(batch, len(over) // 4 + 1))
-
-    def _vote(
-        self, scored: ScoredRows, slots: Sequence[int], cap: int, batch: int
-    ) -> tuple[dict[int, int], list[int]]:
-        """Bits to fix, by vote, and the slots that depend on more than `cap` bits."""
-        tables = scored.tables
-        dependence = tables.dependence(self.partial.length)
-        widths = np.array([len(bits) for bits in tables.bits])
-        count = int(max(2, cap) // max(1, widths.max())) + 1
-        votes = np.zeros(tables.num_rows)
-        bad: list[int] = []
-        for block in possible_blocks(scored, slots):
-            over = block.count_bits(dependence) > cap
-            if not over.any():
-                continue
-            bad += block.slots[over].tolist()
-            # Fixing the bits of an entry to the values that maximise its score makes it
-            # win, and hides all that follow. The entry of rank r with k bits gets
-            # 1 / ((1 + r) k) votes.
-            rows = np.flatnonzero(over[block.slot_of_row])
-            for sets in block.heads:
-                entries, there = leading_entries(scored, sets, rows, count)
-                size = np.maximum(widths[tables.slot_of_row[entries]], 1)
-                weight = there / ((1 + np.arange(count)) * size)
-                np.add.at(votes, entries[there], weight[there])
-        if not bad:
-            return {}, []
-        # Where no vote may be followed: a bit of a slot that depends on most bits.
-        most = max((tables.bits[slot] for slot in bad), key=len)
-        return self._elect(tables, votes, batch) or {most[0]: 0}, bad
-
-    def _elect(
-        self, tables: Tables, votes: Float[np.ndarray, "keys"], batch: int
-    ) -> dict[int, int]:
-        """Bits of the best-voted assignments that agree, until `batch` are reached."""
-        totals: dict[tuple[tuple[int, int], ...], float] = defaultdict(float)
-        for row in np.flatnonzero(votes):
-            totals[tuple(tables.assignment(int(row)).items())] += float(votes[row])
-        # Attempts after the first shuffle the votes.
-        if self.noise is not None:
-            for key in totals:
-                totals[key] *= self.noise.uniform(0.5, 1)
-        chosen: dict[int, int] = {}
-        for key in sorted(totals, key=lambda key: -totals[key]):
-            if any(chosen.get(bit, value) != value for bit, value in key):
-                continue
-            # Among the fixed bits ones and zeros have to balance.
-            if self.balance and chosen:
-                grown = abs(self.imbalance + lean({**chosen, **dict(key)}))
-                if grown > max(abs(self.imbalance), 2):
-                    continue
-            chosen.update(key)
-            if len(chosen) >= batch:
-                break
-        return chosen
-
-    def decide(self, tables: Tables, case: Undecided, where: str) -> dict[int, int]:
-        """A bit, fixed to 0, of rows whose winner rounding decides; `InputError` for none."""
-        slot_of_row = tables.slot_of_row
-        for slot in (case.slot, *slot_of_row[case.rows].tolist()):
-            if tables.bits[slot]:
-                return {tables.bits[slot][0]: 0}
-        positions = tables.positions[slot_of_row[case.rows]].tolist()
-        raise InputError(
-            f"{where}, position {tables.positions[case.slot]}: rounding decides which of "
-            f"the positions {positions} is attended to; widen or shrink tie_resolution"
-        )
-
-
-def close(search: Search, scored: ScoredRows) -> None:
-    """Fix the fewest bits found that make the query's output constant."""
-    tables = scored.tables
-    slot = tables.slot(search.query)
-    ways, open_ = [], None
-    # Lemma 2 begins with one value of the query's own row: the cheapest is taken.
-    for row in range(tables.starts[slot], tables.starts[slot + 1]):
-        bits = tables.assignment(row)
-        try:
-            ways.append({**bits, **_close_value(search, scored.fix(bits))})
-        # Rounding may leave a winner open under one value and not under another.
-        except InputError as error:
-            open_ = error
-    if not ways:
-        assert open_ is not None
-        raise open_
-    best = min(ways, key=lambda way: (len(way), abs(search.imbalance + lean(way))))
-    search.fix(best, "closing")
-
-
-def _close_value(search: Search, scored: ScoredRows) -> dict[int, int]:
-    """Bits that settle each head's attention, for a query whose own row is constant."""
-    # Once the bits of a list's first entry are fixed so that it has its largest score,
-    # the head attends to it whatever the other bits are.
-    first, closed = np.zeros(1, np.intp), {}
-    while True:
-        tables = scored.tables
-        (block,) = possible_blocks(scored, [tables.slot(search.query)])
-        entries = (leading_entries(scored, sets, first, 1) for sets in block.heads)
-        found = [tables.assignment(int(row[0, 0])) for row, there in entries if there]
-        bits = min(found, key=len, default={})
-        if not bits:
-            try:
-                read_slots(scored, block)
-                return closed
-            except Undecided as case:
-                bits = search.decide(tables, case, "last layer")
-        closed.update(bits)
-        scored = scored.fix(bits)
-
-
 @dataclasses.dataclass(frozen=True)
 class Stage:
     """Partial input after a stage of the search."""
@@ -271,14 +104,12 @@ Neighbours = Callable[[PartialInput, int], Iterable[PartialInput]]
 # its result, and the one that reads a record, returns the result: computed now, or kept
 # from an earlier run.
 Record = dict[str, Any]
-Remember = Callable[
-    [str, Callable[[], Record], Callable[[Record], ClosedInput]], ClosedInput
-]
+Work = Callable[[], Record]
+Read = Callable[[Record], ClosedInput]
+Remember = Callable[[str, Work, Read], ClosedInput]
 
 
-def forget(
-    name: str, work: Callable[[], Record], read: Callable[[Record], ClosedInput]
-) -> ClosedInput:
+def forget(name: str, work: Work, read: Read) -> ClosedInput:
     """Returns the result of `work`: a `Remember` that keeps none."""
     del name
     return read(work())
@@ -331,23 +162,42 @@ class SearchPlan:
         if self.caps is not None:
             yield from itertools.repeat(tuple(self.caps))
         heads = [layer.attention.num_heads for layer in model.layers[:-1]]
+        first = [FIRST_CAP + NEXT_CAP * depth + h for depth, h in enumerate(heads)]
         for more in itertools.cycle((0, 1, -1, 2, 3, -2)):
-            caps = [
-                FIRST_CAP + num_heads + NEXT_CAP * depth + more
-                for depth, num_heads in enumerate(heads)
-            ]
-            yield tuple(min(MOST_CAP, max(1, cap)) for cap in caps)
+            yield tuple(min(MOST_CAP, max(1, cap + more)) for cap in first)
 
 
 @dataclasses.dataclass
-class Attempts:
+class Search:
     """Searches by one plan, with the partial input after every stage."""
 
     model: Transformer
     given: PartialInput
-    query: int
+    query: int  # the position that is read
     plan: SearchPlan
     stages: list[Stage] = dataclasses.field(default_factory=list)
+
+    def _fix_from(
+        self,
+        partial: PartialInput,
+        caps: Sequence[int],
+        noise: np.random.Generator | None = None,  # that shuffles the votes
+        # whether to repair: each round fixes the one best-voted entry, unreported
+        repairs: bool = False,
+    ) -> None:
+        """Fixes bits of a partial input, until the output is constant."""
+        self.partial, self.noise, self.repairs = partial, noise, repairs
+        self.balances = self.plan.balance and not repairs
+        self.imbalance = 0  # ones less zeros among the bits that were fixed
+        self.close(self.reduce(caps))
+
+    def fix(self, bits: dict[int, int], stage: str) -> None:
+        """Fix bits in the partial input and report it under the stage's name."""
+        raise_requested()
+        self.partial = self.partial.fix(bits)
+        self.imbalance += lean(bits)
+        if not self.repairs:
+            self.report(stage, self.partial)
 
     def report(self, name: str, partial: PartialInput) -> None:
         """Keeps the partial input as a stage, and passes it to the plan's report."""
@@ -394,27 +244,23 @@ class Attempts:
         def find() -> Record:
             self.stages = []
             work(*options)
-            tokens = ((one.name, one.partial.tokens.tolist()) for one in self.stages)
-            stages = [{"name": name, "rho": rho} for name, rho in tokens]
+            rhos = ((one.name, one.partial.tokens.tolist()) for one in self.stages)
+            stages = [{"name": name, "rho": rho} for name, rho in rhos]
             return {"method": method, "stages": stages}
 
         def read(kept: Record) -> ClosedInput:
-            rhos = (
-                (one["name"], np.array(one["rho"], np.int32)) for one in kept["stages"]
-            )
-            symbols = self.given.symbols
-            stages = (Stage(name, PartialInput(rho, symbols)) for name, rho in rhos)
+            stages = []
+            for one in kept["stages"]:
+                rho = np.array(one["rho"], np.int32)
+                stages.append(Stage(one["name"], PartialInput(rho, self.given.symbols)))
             return ClosedInput(kept["method"], tuple(stages))
 
         return self.plan.remember(part, find, read)
 
     def search(self, number: int, caps: Sequence[int]) -> None:
         """Searches greedily; the first search is deterministic, others shuffle votes."""
-        plan = self.plan
-        noise = np.random.default_rng((plan.seed, number)) if number else None
-        options = noise, plan.balance, self.report
-        search = Search(self.model, self.query, self.given, *options)
-        close(search, search.reduce(caps))
+        noise = np.random.default_rng((self.plan.seed, number)) if number else None
+        self._fix_from(self.given, caps, noise)
 
     def alter(self, caps: Sequence[int]) -> None:
         """Repairs several random restrictions, and takes the one with most free bits."""
@@ -433,10 +279,8 @@ class Attempts:
                 if generator.random() < share
             }
             # Repairs are the rounds of the search, one first entry at a time.
-            partial = self.given.fix(drawn)
-            search = Search(self.model, self.query, partial, repair=True)
-            close(search, search.reduce(caps))
-            found.append(search.partial)
+            self._fix_from(self.given.fix(drawn), caps, repairs=True)
+            found.append(self.partial)
         self.report("alteration", max(found, key=lambda one: len(one.free)))
 
     def first_constant(self, tried: Iterable[PartialInput]) -> list[ClosedInput]:
@@ -475,3 +319,141 @@ class Attempts:
             elif len(batch) > 1:
                 half = len(batch) // 2
                 waiting += [batch[:half], batch[half:]]
+
+    def reduce(self, caps: Sequence[int]) -> ScoredRows:
+        """Fix bits until each row after layer l depends on at most caps[l] bits."""
+        length, layers = self.partial.length, self.model.layers
+        needed = needed_positions(self.model, length, self.query)
+        tables = embed(self.model, self.partial, needed[0])
+        for depth, cap in enumerate(caps):
+            scored = score_rows(layers[depth], tables, length)
+            slots = tables.slots(needed[depth + 1]).tolist()
+            tables = self._reduce_layer(scored, slots, cap, f"layer {depth}")
+        return score_rows(layers[-1], tables, length)
+
+    def _reduce_layer(
+        self, scored: ScoredRows, slots: list[int], cap: int, stage: str
+    ) -> Tables:
+        batch = 1 if self.repairs else max(1, self.partial.length // BATCHES)
+        over = slots
+        while True:
+            # A row that depends on few bits depends on no more once others are fixed.
+            chosen, over = self._vote(scored, over, cap, batch)
+            if not over:
+                try:
+                    read: list[Readings] = []
+                    for block in possible_blocks(scored, slots):
+                        read += read_slots(scored, block)
+                    return tabulate(scored, read)
+                except Undecided as case:
+                    chosen = self.decide(scored.tables, case, stage)
+            self.fix(chosen, stage)
+            scored = scored.fix(chosen)
+            batch = max(1, min(batch, len(over) // 4 + 1))
+
+    def _vote(
+        self, scored: ScoredRows, slots: Sequence[int], cap: int, batch: int
+    ) -> tuple[dict[int, int], list[int]]:
+        """Bits to fix, by vote, and the slots that depend on more than `cap` bits."""
+        tables = scored.tables
+        dependence = tables.dependence(self.partial.length)
+        widths = np.array([len(bits) for bits in tables.bits])
+        count = int(max(2, cap) // max(1, widths.max())) + 1
+        votes = np.zeros(tables.num_rows)
+        bad: list[int] = []
+        for block in possible_blocks(scored, slots):
+            over = block.count_bits(dependence) > cap
+            if not over.any():
+                continue
+            bad += block.slots[over].tolist()
+            # Fixing the bits of an entry to the values that maximise its score makes it
+            # win, and hides all that follow. The entry of rank r with k bits gets
+            # 1 / ((1 + r) k) votes.
+            rows = np.flatnonzero(over[block.slot_of_row])
+            for sets in block.heads:
+                entries, there = leading_entries(scored, sets, rows, count)
+                size = np.maximum(widths[tables.slot_of_row[entries]], 1)
+                weight = there / ((1 + np.arange(count)) * size)
+                np.add.at(votes, entries[there], weight[there])
+        if not bad:
+            return {}, []
+        # Where no vote may be followed: a bit of a slot that depends on most bits.
+        most = max((tables.bits[slot] for slot in bad), key=len)
+        return self._elect(tables, votes, batch) or {most[0]: 0}, bad
+
+    def _elect(
+        self, tables: Tables, votes: Float[np.ndarray, "keys"], batch: int
+    ) -> dict[int, int]:
+        """Bits of the best-voted assignments that agree, until `batch` are reached."""
+        totals: dict[tuple[tuple[int, int], ...], float] = defaultdict(float)
+        for row in np.flatnonzero(votes):
+            totals[tuple(tables.assignment(int(row)).items())] += float(votes[row])
+        if self.noise is not None:
+            for key in totals:
+                totals[key] *= self.noise.uniform(0.5, 1)
+        chosen: dict[int, int] = {}
+        for key in sorted(totals, key=lambda key: -totals[key]):
+            if any(chosen.get(bit, value) != value for bit, value in key):
+                continue
+            # Among the fixed bits ones and zeros have to balance.
+            if self.balances and chosen:
+                grown = abs(self.imbalance + lean({**chosen, **dict(key)}))
+                if grown > max(abs(self.imbalance), 2):
+                    continue
+            chosen.update(key)
+            if len(chosen) >= batch:
+                break
+        return chosen
+
+    def decide(self, tables: Tables, case: Undecided, where: str) -> dict[int, int]:
+        """A bit, fixed to 0, of rows whose winner rounding decides; `InputError` for none."""
+        slot_of_row = tables.slot_of_row
+        for slot in (case.slot, *slot_of_row[case.rows].tolist()):
+            if tables.bits[slot]:
+                return {tables.bits[slot][0]: 0}
+        positions = tables.positions[slot_of_row[case.rows]].tolist()
+        raise InputError(
+            f"{where}, position {tables.positions[case.slot]}: rounding decides which of "
+            f"the positions {positions} is attended to; widen or shrink tie_resolution"
+        )
+
+    def close(self, scored: ScoredRows) -> None:
+        """Fix the fewest bits found that make the query's output constant."""
+        tables = scored.tables
+        slot = int(tables.slots(self.query))
+        ways, open_ = [], None
+        # Lemma 2 begins with one value of the query's own row: the cheapest is taken.
+        for row in range(tables.starts[slot], tables.starts[slot + 1]):
+            bits = tables.assignment(row)
+            try:
+                ways.append({**bits, **self._close_value(scored.fix(bits))})
+            # Rounding may leave a winner open under one value and not under another.
+            except InputError as error:
+                open_ = error
+        if not ways:
+            assert open_ is not None
+            raise open_
+        best = min(ways, key=lambda way: (len(way), abs(self.imbalance + lean(way))))
+        self.fix(best, "closing")
+
+    def _close_value(self, scored: ScoredRows) -> dict[int, int]:
+        """Bits that settle each head's attention, for a query whose own row is constant."""
+        # Once the bits of a list's first entry are fixed so that it has its largest score,
+        # the head attends to it whatever the other bits are.
+        first, closed = np.zeros(1, np.intp), {}
+        while True:
+            tables = scored.tables
+            (block,) = possible_blocks(scored, [int(tables.slots(self.query))])
+            entries = (leading_entries(scored, sets, first, 1) for sets in block.heads)
+            found = [
+                tables.assignment(int(row[0, 0])) for row, there in entries if there
+            ]
+            bits = min(found, key=len, default={})
+            if not bits:
+                try:
+                    read_slots(scored, block)
+                    return closed
+                except Undecided as case:
+                    bits = self.decide(tables, case, "last layer")
+            closed.update(bits)
+            scored = scored.fix(bits)

@@ -16,19 +16,27 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
 from bounds.restriction.enclosed import Enclosed
+
+Assigned = Int[np.ndarray, "assignments"]
+Kept = Int[np.ndarray, "kept"]
+Sides = Float[np.ndarray, "rows shared"]
+Dependence = Float[np.ndarray, "slots tokens"]
+Slots = Int[np.ndarray, "slots"]
+Rows = Int[np.ndarray, "rows"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
     """The tables of one layer's activations."""
 
-    positions: Int[np.ndarray, "slots"]  # positions of the slots, ascending
+    positions: Slots  # positions of the slots, ascending
     # Free positions that each slot depends on, ascending.
     bits: tuple[tuple[int, ...], ...]
     rows: Enclosed  # the activations, an array of rows and width
-    identity: Int[np.ndarray, "rows"]  # equal for equal rows of a slot, else different
+    identity: Rows  # equal for equal rows of a slot, else different
 
     @functools.cached_property
     def starts(self) -> Int[np.ndarray, "starts"]:
@@ -41,15 +49,15 @@ class Tables:
         return int(self.starts[-1])
 
     @functools.cached_property
-    def slot_of_row(self) -> Int[np.ndarray, "rows"]:
+    def slot_of_row(self) -> Rows:
         """The slot of each row."""
         return np.repeat(np.arange(len(self.bits)), np.diff(self.starts))
 
-    def slot(self, position: int) -> int:
-        """Returns the slot of a position."""
-        return int(np.searchsorted(self.positions, position))
+    def slots(self, positions: ArrayLike) -> Int[np.ndarray, "..."]:
+        """Returns the slots of positions."""
+        return np.asarray(np.searchsorted(self.positions, positions))
 
-    def rows_of(self, slot: int) -> Int[np.ndarray, "assignments"]:
+    def rows_of(self, slot: int) -> Assigned:
         """Indices in `rows` of a slot's rows, in the order of their assignments."""
         return np.arange(int(self.starts[slot]), int(self.starts[slot + 1]))
 
@@ -59,16 +67,14 @@ class Tables:
         index = row - int(self.starts[slot])
         return {bit: index >> k & 1 for k, bit in enumerate(self.bits[slot])}
 
-    def dependence(self, length: int) -> Float[np.ndarray, "slots tokens"]:
+    def dependence(self, length: int) -> Dependence:
         """Returns a matrix that is 1 where a slot depends on a position, else 0."""
         matrix = np.zeros((len(self.bits), length), np.float32)
         for slot, bits in enumerate(self.bits):
             matrix[slot, list(bits)] = 1
         return matrix
 
-    def sides(
-        self,
-    ) -> tuple[Float[np.ndarray, "rows shared"], Float[np.ndarray, "rows shared"]]:
+    def sides(self) -> tuple[Sides, Sides]:
         """Whether each row sets a bit to 1, and to 0, for bits that several slots share."""
         count = Counter(itertools.chain.from_iterable(self.bits))
         # Rows of two positions can contradict only at bits that both depend on.
@@ -84,41 +90,32 @@ class Tables:
                     zeros[rows, column[bit]] = 1 - value
         return ones, zeros
 
-    def fix(
-        self, values: Mapping[int, int]
-    ) -> tuple["Tables", Int[np.ndarray, "kept"]]:
+    def fix(self, values: Mapping[int, int]) -> tuple["Tables", Kept]:
         """Fixes bits; returns the tables in normal form, and the rows that are kept."""
         kept, bits = [], []
         for slot, old in enumerate(self.bits):
-            index = self.rows_of(slot)
-            left = old
-            for bit in old:
-                if bit in values:
-                    side = _halves(index, left.index(bit))[values[bit]]
-                    index = side.reshape(-1)
-                    left = tuple(b for b in left if b != bit)
-            if left != old:
+            index, left = self.rows_of(slot), [*old]
+            for bit in values.keys() & old:
+                index = _halves(index, left.index(bit))[values[bit]].reshape(-1)
+                left.remove(bit)
+            if len(left) < len(old):
                 left, index = normal_form(left, index, self.identity)
             kept.append(index)
-            bits.append(left)
+            bits.append(tuple(left))
         rows = np.concatenate(kept)
         identity = self.identity[rows]
         return Tables(self.positions, tuple(bits), self.rows[rows], identity), rows
 
 
-def _halves(
-    index: Int[np.ndarray, "assignments"], digit: int
-) -> Int[np.ndarray, "2 high low"]:
+def _halves(index: Assigned, digit: int) -> Int[np.ndarray, "2 high low"]:
     """Rows of `index` whose assignment has 0, and 1, as binary digit number `digit`."""
     # Binary digit k of the assignment alternates in runs of 2^k rows.
     return index.reshape(-1, 2, 1 << digit).swapaxes(0, 1)
 
 
 def normal_form(
-    bits: Sequence[int],
-    index: Int[np.ndarray, "assignments"],
-    identity: Int[np.ndarray, "rows"],
-) -> tuple[tuple[int, ...], Int[np.ndarray, "kept"]]:
+    bits: Sequence[int], index: Assigned, identity: Rows
+) -> tuple[tuple[int, ...], Kept]:
     """Returns the bits that a table depends on, and the rows of `index` that it keeps."""
     left = list(bits)
     for bit in bits:

@@ -132,17 +132,13 @@ def decode_claim(certificate: Mapping[str, Any]) -> Claim:
 
     def row(where: str, value: Any) -> RowClaim:
         possible, witness = _object(where, value, "poss", "witness")
-        return RowClaim(
-            positions(f"{where}.poss", possible),
-            _optional(f"{where}.witness", witness, position),
-        )
+        claimed = _optional(f"{where}.witness", witness, position)
+        return RowClaim(positions(f"{where}.poss", possible), claimed)
 
     def listed(where: str, value: Any) -> PositionClaim:
         deps, heads = _object(where, value, "deps", "heads")
-        return PositionClaim(
-            positions(f"{where}.deps", deps),
-            _list(f"{where}.heads", heads, lambda at, rows: _list(at, rows, row)),
-        )
+        rows = _list(f"{where}.heads", heads, functools.partial(_list, read=row))
+        return PositionClaim(positions(f"{where}.deps", deps), rows)
 
     def layer(where: str, value: Any) -> dict[int, PositionClaim]:
         expect_kind(where, value, Mapping, "an object of positions")

@@ -37,7 +37,9 @@ from bounds.restriction.checking.enclosure import (
 )
 from bounds.restriction.checking.tables import (
     MOST_DEPS,
+    Assigned,
     Refuted,
+    Rows,
     Tables,
     assignments,
     identify_rows,
@@ -52,6 +54,10 @@ from jax_models.model.temperature import ConstantTemperature
 # Table rows that one head attends to, and a recipe: a row of the position's own table with
 # the rows that each head attends to.
 Attended = tuple[int, ...]
+Places = Float[np.ndarray, "tokens"]
+Pairs = Float[np.ndarray, "rows keys"]
+Candidates = Int[np.ndarray, "assignments candidates"]
+Cells = Float[np.ndarray, "assignments candidates"]
 Recipe = tuple[int, tuple[Attended, ...]]
 
 BEFORE = {"L": np.less, "R": np.greater}
@@ -66,8 +72,8 @@ SEES = {
 
 def check_possible(
     claim: RowClaim,
-    low: Float[np.ndarray, "tokens"],
-    high: Float[np.ndarray, "tokens"],
+    low: Places,
+    high: Places,
     visible: Bool[np.ndarray, "tokens"],
     tie: str,
 ) -> None:
@@ -102,12 +108,8 @@ def check_possible(
 
 
 def attend(
-    rows: Int[np.ndarray, "assignments candidates"],
-    identity: Int[np.ndarray, "assignments candidates"],
-    low: Float[np.ndarray, "assignments candidates"],
-    high: Float[np.ndarray, "assignments candidates"],
-    tie: str,
-) -> list[tuple[int, ...]]:
+    rows: Candidates, identity: Candidates, low: Cells, high: Cells, tie: str
+) -> list[Attended]:
     """Table rows that each assignment attends to; `Refuted` if rounding could decide."""
     # Rows that are certainly equal may stand for one another: which of them wins does not
     # matter, nor, if nothing else can win, how many do.
@@ -128,12 +130,8 @@ def attend(
         certain |= (level | ~contends).all(axis=1)
     if not certain.all():
         at = int(np.argmin(certain))
-        cells = ", ".join(
-            f"[{a:.17g}, {b:.17g}]"
-            for a, b in zip(
-                low[at][contends[at]][:3], high[at][contends[at]][:3], strict=True
-            )
-        )
+        best = np.stack([low[at], high[at]], axis=1)[contends[at]][:3].tolist()
+        cells = ", ".join(f"[{a:.17g}, {b:.17g}]" for a, b in best)
         raise Refuted(f"rounding could decide between score cells {cells}")
     if tie in BEFORE:
         chosen = np.take_along_axis(rows, first[:, None], axis=1)[:, 0]
@@ -147,9 +145,7 @@ def project(weight: Any, bias: Any, head: int, rows: Enclosure) -> Enclosure:
     return linear(rows, np.asarray(weight)[head], offset)
 
 
-def score_scale(
-    attention: Attention, length: int, places: Int[np.ndarray, "rows"]
-) -> Enclosure:
+def score_scale(attention: Attention, length: int, places: Rows) -> Enclosure:
     """Returns the divisor of the scores of each row, as a column."""
     own = math.sqrt(attention.scoring.square_scale(attention.key_width))
     scale, relative = np.full((len(places), 1), own), 0.0
@@ -175,15 +171,12 @@ class HeadScores:
     scale: Enclosure  # divisor of the scores of each row, a column
     exact: bool  # whether all scores, products of queries and keys, are exact
 
-    def cells(
-        self, rows: slice
-    ) -> tuple[Float[np.ndarray, "rows keys"], Float[np.ndarray, "rows keys"]]:
+    def cells(self, rows: slice) -> tuple[Pairs, Pairs]:
         """Returns the least and greatest score cells of the query rows against all rows."""
         scores = enclose_scores(self.attention.scoring, self, rows)
         resolution = self.attention.weighting.resolution(np.float64)
-        low, high = (
-            (scores.centre + side * scores.radius) / resolution for side in (-1, 1)
-        )
+        low = (scores.centre - scores.radius) / resolution
+        high = (scores.centre + scores.radius) / resolution
         # Two roundings here and two in the machine, whichever way it divides: CPUs
         # multiply by the reciprocal of the constant. By a power of two both are exact.
         is_power = np.frexp(resolution)[0] == 0.5
@@ -246,27 +239,21 @@ def check_layer(
     """Checks the claims of a layer; returns its tables and whether scores are exact."""
     attention = layer.attention
     inputs = run_program(layer.reads, y=below.values)
-    heads = [
-        score_head(layer, head, inputs, below) for head in range(attention.num_heads)
-    ]
+    heads = [score_head(layer, h, inputs, below) for h in range(attention.num_heads)]
     book: dict[Recipe, int] = {}  # numbers of the recipes of the layer's rows
-    made = {
-        i: _check_position(i, claims[i], below, heads, book) for i in sorted(claims)
-    }
+    made = {}
+    for i in sorted(claims):
+        made[i] = _check_position(i, claims[i], below, heads, book)
     own = [row for row, _ in book]
     attended = list(zip(*(rows for _, rows in book), strict=True))  # by head
     weight, bias = attention.value_by_head, attention.value_bias_by_head
-    read = [
-        _mean_values(project(weight, bias, head, inputs), rows)
-        for head, rows in enumerate(attended)
-    ]
+    read = [project(weight, bias, h, inputs) for h in range(attention.num_heads)]
+    read = [*map(_mean_values, read, attended)]
     values = run_program(layer.writes, y=below.values[own], heads=concatenate(read))
-    named = [
-        [tuple(sorted(below.identity[list(x)])) for x in rows] for rows in attended
-    ]
-    identity = identify_rows(
-        values, list(zip(below.identity[own].tolist(), *named, strict=True))
-    )
+    name = lambda rows: tuple(sorted(below.identity[list(rows)]))
+    named = ([*map(name, rows)] for rows in attended)
+    ways = zip(below.identity[own].tolist(), *named, strict=True)
+    identity = identify_rows(values, [*ways])
     chosen = []
     for position, (among, numbers) in made.items():
         deps = claims[position].deps
@@ -290,7 +277,7 @@ def _check_position(
     below: Tables,
     heads: list[HeadScores],
     book: dict[Recipe, int],
-) -> tuple[tuple[int, ...], Int[np.ndarray, "assignments"]]:
+) -> tuple[tuple[int, ...], Assigned]:
     """Checks a position's claims; returns its free bits and its rows' recipe numbers."""
     where, attention = f"position {position}", heads[0].attention
     tie, length = TIES[attention.weighting.name], below.length
@@ -341,12 +328,9 @@ def _check_position(
         # Lowest and highest cell of each position, over the rows that agree.
         least = np.full((len(rows), length), np.inf)
         most = -least
-        least[:, listed] = np.minimum.reduceat(
-            np.where(agrees, low, np.inf), starts, axis=1
-        )
-        most[:, listed] = np.maximum.reduceat(
-            np.where(agrees, high, -np.inf), starts, axis=1
-        )
+        lows, highs = np.where(agrees, low, np.inf), np.where(agrees, high, -np.inf)
+        least[:, listed] = np.minimum.reduceat(lows, starts, axis=1)
+        most[:, listed] = np.maximum.reduceat(highs, starts, axis=1)
         found: list[Attended] = [()] * len(bits)
         for a, row in enumerate(rows):
             try:
@@ -365,14 +349,13 @@ def _check_position(
             except Refuted as refuted:
                 raise Refuted(f"{where}, head {head}, row {a}: {refuted}") from None
         attended.append(found)
-    recipes = zip(
-        below.start[position] + own_row, zip(*attended, strict=True), strict=True
-    )
-    numbers = [book.setdefault((int(row), to), len(book)) for row, to in recipes]
+    own_rows = (below.start[position] + own_row).tolist()
+    recipes = zip(own_rows, zip(*attended, strict=True), strict=True)
+    numbers = [book.setdefault(recipe, len(book)) for recipe in recipes]
     return among, np.array(numbers)
 
 
-def _share(values: Enclosure, identity: Int[np.ndarray, "rows"]) -> Enclosure:
+def _share(values: Enclosure, identity: Rows) -> Enclosure:
     """Gives all rows of one identity the same enclosure, which holds each of theirs."""
     # They are one real vector, but machines that make them in several ways round it in as
     # many: the shared enclosure holds all of these.

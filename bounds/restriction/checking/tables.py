@@ -23,14 +23,16 @@ from jax_models import InputError, Transformer
 # A table has at most 2^14 rows.
 MOST_DEPS = 14
 
+Rows = Int[np.ndarray, "rows"]
+Bits = Int[np.ndarray, "assignments count"]
+Assigned = Int[np.ndarray, "assignments"]
+
 
 class Refuted(InputError):
     """An entry of the certificate is wrong, or cannot be shown; the message names it."""
 
 
-def identify_rows(
-    values: Enclosure, ways: Sequence[Hashable]
-) -> Int[np.ndarray, "rows"]:
+def identify_rows(values: Enclosure, ways: Sequence[Hashable]) -> Rows:
     """Returns a number for each row, the same for equal exact values or equal ways."""
     exact = np.logical_not(values.radius.any(axis=1)).tolist()
     names = (
@@ -47,12 +49,12 @@ class Tables:
     """The tables of some positions, ascending, below one another."""
 
     values: Enclosure
-    identity: Int[np.ndarray, "rows"]
+    identity: Rows
     deps: Mapping[int, tuple[int, ...]]  # by position
     length: int  # number of tokens, n
 
     @functools.cached_property
-    def positions(self) -> Int[np.ndarray, "rows"]:
+    def positions(self) -> Rows:
         """The position of each row."""
         sizes = [1 << len(deps) for deps in self.deps.values()]
         return np.repeat(np.fromiter(self.deps, np.int64, len(sizes)), sizes)
@@ -77,14 +79,12 @@ class Tables:
         return slice(first, first + (1 << len(self.deps[position])))
 
 
-def assignments(count: int) -> Int[np.ndarray, "assignments count"]:
+def assignments(count: int) -> Bits:
     """Returns all 2^count assignments to `count` bits, row a the bits of a."""
     return (np.arange(1 << count)[:, None] >> np.arange(count)) & 1
 
 
-def row_index(
-    bits: Int[np.ndarray, "assignments count"], among: tuple[int, ...], deps: Any
-) -> Int[np.ndarray, "assignments"]:
+def row_index(bits: Bits, among: tuple[int, ...], deps: Any) -> Assigned:
     """Returns the row in a table over `deps` of each assignment to the positions `among`."""
     index = np.zeros(len(bits), np.int64)
     for place, position in enumerate(deps):

@@ -69,15 +69,13 @@ class DyckParameters:
     delta: Fraction
 
     def __post_init__(self) -> None:
-        checked = {
-            "num_heads": whole("num_heads", self.num_heads, 1),
-            "steps": several("steps", self.steps, SwitchingStep),
-            "deep": several("deep", self.deep, Fraction, int),
-            "spreads": several("spreads", self.spreads, Fraction, int, type(None)),
-            "delta": probability("delta", self.delta),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(
+            num_heads=whole("num_heads", self.num_heads, 1),
+            steps=several("steps", self.steps, SwitchingStep),
+            deep=several("deep", self.deep, Fraction, int),
+            spreads=several("spreads", self.spreads, Fraction, int, type(None)),
+            delta=probability("delta", self.delta),
+        )
         if self.delta >= Fraction(1, 4):
             raise ValueError(f"delta is {self.delta}, expected a number in (0, 1/4)")
         if not len(self.steps) == len(self.deep) == len(self.spreads) > 0:
@@ -85,8 +83,8 @@ class DyckParameters:
                 f"{len(self.steps)} steps, {len(self.deep)} shares of deep activations "
                 f"and {len(self.spreads)} spreads, expected as many of each"
             )
-        for index, step in enumerate(self.steps):
-            spread = self.spreads[index]
+        pairs = zip(self.steps, self.spreads, strict=True)
+        for index, (step, spread) in enumerate(pairs):
             if step.star_probability > Fraction(1, 2):
                 raise ValueError(
                     f"star_probability is {step.star_probability}, expected at most 1/2"

@@ -38,8 +38,7 @@ class SwitchingStep:
 
     def __post_init__(self) -> None:
         exact = probability("star_probability", self.star_probability)
-        object.__setattr__(self, "star_probability", exact)
-        object.__setattr__(self, "depth", whole("depth", self.depth, 1))
+        vars(self).update(star_probability=exact, depth=whole("depth", self.depth, 1))
 
     def __str__(self) -> str:
         return f"p = {self.star_probability}, t = {self.depth}"

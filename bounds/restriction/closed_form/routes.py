@@ -23,6 +23,7 @@ from bounds.restriction.closed_form.dyck import (
     one_layer_dyck_threshold,
 )
 from bounds.restriction.closed_form.reductions import (
+    ReductionRoute,
     Weight,
     alteration_route,
     paper_route,
@@ -36,6 +37,7 @@ from bounds.restriction.closed_form.route_switching import (
 )
 from bounds.restriction.closed_form.tower import Tower
 
+PAGE = "docs/theory/hard-attention.md"
 Shape = tuple[int, int]
 Steps = tuple[SwitchingStep, ...]
 
@@ -206,40 +208,26 @@ def parity_routes(num_layers: int, num_heads: int, free: Fraction) -> Iterator[R
     """
     num_layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
     if num_layers == 1:
-        length = one_layer_parity_threshold(num_heads)
-        yield Route(
-            "one layer, exact",
-            Tower.of(length),
-            {},
-            "docs/theory/hard-attention.md, section 3, Theorem 4",
-        )
+        length, source = one_layer_parity_threshold(num_heads), "section 3, Theorem 4"
+        yield Route("one layer, exact", Tower.of(length), {}, f"{PAGE}, {source}")
     else:
         yield from switching_routes(num_layers, num_heads)
-    alteration = alteration_route(num_layers, num_heads, free)
-    yield Route(
-        "alteration",
-        alteration.length,
-        {
-            "free": str(free),
-            "inputs": [str(c) for c in alteration.inputs[:4]],
-            "reductions": [
-                _floats(one, "eta", "q", "eps") for one in alteration.reductions
-            ],
-        },
-        "docs/theory/hard-attention.md, section 5, Theorem 6",
-    )
+    route = alteration_route(num_layers, num_heads, free)
+    reductions = [_floats(one, "eta", "q", "eps") for one in route.reductions]
+    parameters: dict[str, Any] = {"free": str(free), "inputs": _first_inputs(route)}
+    parameters["reductions"] = reductions
+    yield Route("alteration", route.length, parameters, f"{PAGE}, section 5, Theorem 6")
     for weight in Weight:
-        paper = paper_route(num_layers, num_heads, free, weight)
-        parameters: dict[str, Any] = {"free": str(free), "weight": weight.value}
-        parameters["inputs"] = [str(c) for c in paper.inputs[:4]]
-        for reduction, k in paper.reductions:
+        route, name = paper_route(num_layers, num_heads, free, weight), weight.value
+        parameters = {"free": str(free), "weight": name, "inputs": _first_inputs(route)}
+        for reduction, k in route.reductions:
             parameters |= {"k": k, **_floats(reduction, "eta", "q", "delta")}
-        yield Route(
-            f"paper, A = {weight.value}",
-            paper.length,
-            parameters,
-            "Hahn 2020, Theorem 1, corrected; docs/theory/hard-attention.md, section 4",
-        )
+        source = f"Hahn 2020, Theorem 1, corrected; {PAGE}, section 4"
+        yield Route(f"paper, A = {name}", route.length, parameters, source)
+
+
+def _first_inputs(route: ReductionRoute) -> list[str]:
+    return [str(c) for c in route.inputs[:4]]
 
 
 def _floats(reduction: Any, *names: str) -> dict[str, float]:
@@ -270,19 +258,12 @@ def switching_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
         digits = proof_digits(num_layers)
         proof = switching_proof(num_heads, steps, digits=digits)
         if proof is not None:
-            yield Route(
-                "switching",
-                Tower.of(proof.length),
-                {"steps": _listed(steps), "digits": digits},
-                "docs/theory/hard-attention.md, section 6, Theorem 8",
-            )
+            parameters = {"steps": _listed(steps), "digits": digits}
+            source = f"{PAGE}, section 6, Theorem 8"
+            yield Route("switching", Tower.of(proof.length), parameters, source)
     closed = closed_form_switching(num_layers, num_heads)
-    yield Route(
-        "switching, closed form",
-        closed.length,
-        {},
-        "docs/theory/hard-attention.md, section 6, Corollary 9",
-    )
+    source = f"{PAGE}, section 6, Corollary 9"
+    yield Route("switching, closed form", closed.length, {}, source)
 
 
 def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
@@ -301,7 +282,7 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
     Source:
         docs/theory/hard-attention.md, section 7.
     """
-    source = "docs/theory/hard-attention.md, section 7"
+    source = f"{PAGE}, section 7"
     num_layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
     num_heads = whole("num_heads", num_heads, 1)
     if num_layers == 1:
@@ -309,20 +290,15 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
         yield Route("one layer", Tower.of(length), {}, source)
         return
     parameters = _dyck_parameters(num_layers, num_heads)
-    if parameters is not None:
-        length = dyck_threshold(parameters)
-        if length is not None:
-            yield Route(
-                "switching, balanced window",
-                Tower.of(length),
-                {
-                    "steps": _listed(parameters.steps),
-                    "spreads": [c if c is None else str(c) for c in parameters.spreads],
-                    "delta": str(parameters.delta),
-                    "digits": proof_digits(num_layers),
-                },
-                source,
-            )
+    length = None if parameters is None else dyck_threshold(parameters)
+    if parameters is not None and length is not None:
+        shown = {
+            "steps": _listed(parameters.steps),
+            "spreads": [c if c is None else str(c) for c in parameters.spreads],
+            "delta": str(parameters.delta),
+            "digits": proof_digits(num_layers),
+        }
+        yield Route("switching, balanced window", Tower.of(length), shown, source)
     closed = closed_form_dyck(num_layers, num_heads)
     if closed is not None:
         yield Route("switching, balanced window, closed form", closed, {}, source)
