@@ -79,6 +79,11 @@ class LayerMeasure(BriefRepr):
     # Magnitudes of its second matrix, times the activation's largest slope.
     w2: Float[np.ndarray, "width d_ff"]
 
+    def merge(self, other: "LayerMeasure") -> "LayerMeasure":
+        """Returns the measure over the inputs of both `self` and `other`."""
+        heads = tuple(map(HeadMeasure.merge, self.heads, other.heads))
+        return dataclasses.replace(self, heads=heads)
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class HardMeasure(BriefRepr):
@@ -124,12 +129,7 @@ class HardMeasure(BriefRepr):
 
     def merge(self, other: "HardMeasure") -> "HardMeasure":
         """Returns the measure over the inputs of both `self` and `other`."""
-        layers = tuple(
-            dataclasses.replace(
-                one, heads=tuple(map(HeadMeasure.merge, one.heads, two.heads))
-            )
-            for one, two in zip(self.layers, other.layers, strict=True)
-        )
+        layers = tuple(map(LayerMeasure.merge, self.layers, other.layers))
         return HardMeasure(self.length, layers, self.num_inputs + other.num_inputs)
 
 

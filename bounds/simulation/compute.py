@@ -343,10 +343,6 @@ def simulation_curve(
     """
     lengths = check_lengths(lengths)
     source = open_inputs(model, inputs, num_inputs, seed)
-    rows = [
-        simulate(
-            model, n, epsilon=epsilon, inputs=source, budget=budget, sweep=True
-        ).row()
-        for n in lengths
-    ]
+    asked: Any = {"epsilon": epsilon, "inputs": source, "budget": budget}
+    rows = (simulate(model, n, sweep=True, **asked).row() for n in lengths)
     return SimulationCurve(tuple(rows))

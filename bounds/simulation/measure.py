@@ -128,9 +128,9 @@ def _measure_of(layer: Layer, heads: Sequence["HeadPass"]) -> LayerMeasure:
 def _read_passes(
     attention: Attention, rows: Enclosed, classes: Tokens, name: str
 ) -> list["HeadPass"]:
+    heads = enumerate(read_heads(attention))
     return [
-        HeadPass(attention, maps, rows, classes, f"{name}, head {h}")
-        for h, maps in enumerate(read_heads(attention))
+        HeadPass(attention, x, rows, classes, f"{name}, head {h}") for h, x in heads
     ]
 
 
@@ -163,7 +163,7 @@ class HeadPass:
         members = self._winners(self.score(at, seen), seen, at)
         side = self.attention.weighting.side
         if side:  # a unique-hard head chooses the leftmost or the rightmost
-            first = first_in_order(members, side, -1)[..., None]
+            first = first_in_order(members, side)[..., None]
             members = members & (np.arange(length) == first)
         return mean_of_members(members, self.value)
 
@@ -306,23 +306,18 @@ def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
     head.odds = max(head.odds, float(np.maximum(visible - 1, 0).max()))
     for row in np.flatnonzero(visible > 1):
         shown = np.flatnonzero(seen[row])
-        gap, spread = _levels(
-            score.value[row, shown],
-            cells[row, shown],
-            at[shown],
-            head.classes[0, shown],
-            floor[row],
-            off[row],
-            f"{head.name}, row {at[block[row]]}",
-        )
+        name = f"{head.name}, row {at[block[row]]}"
+        scores = score.value[row, shown], cells[row, shown]
+        own = at[shown], head.classes[0, shown]
+        gap, spread = _levels(*scores, *own, floor[row], off[row], name)
         if np.isfinite(gap):
             # Both scores of a gap may be off by the largest radius of the row.
             gap = (gap - 2 * off[row]) * (1.0 if off[row] == 0 else 1 - 8 * UNIT)
             if gap <= 0:
                 raise TieError(
-                    f"{head.name}, row {at[block[row]]}: two scores are closer than "
-                    f"they are rounded, {off[row]:.3g}, so rounding could decide the "
-                    "winner; widen tie_resolution"
+                    f"{name}: two scores are closer than they are rounded, "
+                    f"{off[row]:.3g}, so rounding could decide the winner; widen "
+                    "tie_resolution"
                 )
         head.gap = min(head.gap, gap)
         if spread is not None:
@@ -353,7 +348,7 @@ def _levels(
     """Least gap between a row's maximum and the next score, and its widest tie or None."""
     # From the highest score down; a level is a run of candidates in one cell.
     order = np.argsort(-scores, kind="stable")
-    scores, cells, at, classes = scores[order], cells[order], at[order], classes[order]
+    scores, cells, at, classes = (x[order] for x in (scores, cells, at, classes))
     first = np.flatnonzero(np.diff(cells, prepend=np.inf))
     last = np.append(first[1:], len(cells)) - 1
     gap, ties = np.inf, []

@@ -43,22 +43,22 @@ def check_simulable(model: Transformer) -> Transformer:
     if model.final_norm is not None:
         reasons.append("final_norm is a LayerNorm, whose error gain has no bound here")
     for k, layer in enumerate(model.layers):
-        attention = layer.attention
-        if not attention.weighting.hard:
-            reasons.append(
-                f"layers.{k} has {attention.weighting.name} attention, so there is no "
-                "hard attention to simulate (--weighting=average_hard makes it hard)"
-            )
-        if any(isinstance(x, Norm) for x in layer.operations):
-            reasons.append(f"layers.{k} has a LayerNorm, whose error gain has no bound")
-        for operation in layer.operations:
-            if not isinstance(operation, Affine | Sum | Join | Norm | Steady):
-                name = type(operation).__name__
-                reasons.append(f"layers.{k} has {name}, whose error gain has no bound")
-        if any(isinstance(x, Join) for x in layer.operations):
-            reasons.append(f"layers.{k} concatenates its heads")
-        if not attention.scoring.bilinear:
-            reasons.append(f"layers.{k} has {attention.scoring.word} scores")
+        attention, operations = layer.attention, layer.operations
+        known = Affine | Sum | Join | Norm | Steady
+        unknown = [type(x).__name__ for x in operations if not isinstance(x, known)]
+        lacks = {
+            f"has {attention.weighting.name} attention, so there is no hard attention to "
+            "simulate (--weighting=average_hard makes it hard)": (
+                not attention.weighting.hard
+            ),
+            "has a LayerNorm, whose error gain has no bound": (
+                any(isinstance(x, Norm) for x in operations)
+            ),
+            **{f"has {x}, whose error gain has no bound": True for x in unknown},
+            "concatenates its heads": any(isinstance(x, Join) for x in operations),
+            f"has {attention.scoring.word} scores": not attention.scoring.bilinear,
+        }
+        reasons += [f"layers.{k} {lack}" for lack, holds in lacks.items() if holds]
     if lack := unsupported_model(model):
         reasons.append(lack)
     if reasons:
@@ -111,7 +111,6 @@ def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
     assert attention.output is not None
     # Grouped heads get matrices of their own: the theorems know no groups.
     attention, output = attention.ungrouped, np.asarray(attention.output, np.float64)
-    width = attention.value_width
     divisor = math.sqrt(attention.scoring.square_scale(attention.key_width))
 
     def pair(name: str, head: int) -> Map:
@@ -121,16 +120,10 @@ def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
             None if bias is None else np.asarray(bias, np.float64)[head],
         )
 
-    return tuple(
-        HeadMaps(
-            pair("query", h),
-            pair("key", h),
-            pair("value", h),
-            output[:, h * width : (h + 1) * width],
-            divisor,
-        )
-        for h in range(attention.num_heads)
-    )
+    heads, names = range(attention.num_heads), ("query", "key", "value")
+    query, key, value = ([pair(name, h) for h in heads] for name in names)
+    maps = zip(query, key, value, np.split(output, len(heads), axis=1), strict=True)
+    return tuple(HeadMaps(*one, divisor) for one in maps)
 
 
 def read_gains(
@@ -159,22 +152,17 @@ def theorem_temperature(
     theorem = tied_simulation_temperature if tied else simulation_temperature
     # Without other scores every number is a gap.
     gap = measure.gap if np.isfinite(measure.gap) else 1.0
-    temperature = theorem(
-        paper_shape(model),
-        embedding=embedding_size(model, measure.length),
-        gap=gap,
-        length=measure.length,
-        error=error,
-    )
+    shape, n = paper_shape(model), measure.length
+    size = embedding_size(model, n)
+    temperature = theorem(shape, embedding=size, gap=gap, length=n, error=error)
     return ("26-T" if tied else "26"), temperature
 
 
 def ties_are_equal(measure: HardMeasure) -> bool:
     """Whether scores that count as tied differ by no more than float64 rounds."""
     # In a wide score cell unequal scores tie too; Theorem 26-T does not cover those.
-    return all(
-        head.uniform or head.spread <= SAME * head.score_size for head in measure.heads
-    )
+    heads = [head for head in measure.heads if not head.uniform]
+    return all(head.spread <= SAME * head.score_size for head in heads)
 
 
 def paper_shape(model: Transformer) -> NetworkShape:

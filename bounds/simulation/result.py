@@ -6,7 +6,7 @@ A hard model has hard attention alone; its twin has softmax at a temperature ins
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,8 @@ from jax_models.weighting import TieReport
 # Above this share of the temperature the rounding of scores shows in a float run: it
 # moves weights among tied scores by as much.
 TRUSTED_ROUNDING = 1e-3
+Inputs: TypeAlias = Int[Array, "inputs tokens"]
+Activations: TypeAlias = Float[Array, "inputs tokens width"]
 MOST = 2**53  # a larger number of inputs is no integer of JSON
 
 
@@ -37,9 +39,8 @@ def tempered_twin(
 ) -> Transformer:
     """Returns the model with softmax at a temperature in place of hard attention."""
     # The hard model's own temperatures, which change no maximum, are replaced.
-    return with_temperature(
-        with_weighting(model, "softmax"), ConstantTemperature(temperature)
-    )
+    soft = with_weighting(model, "softmax")
+    return with_temperature(soft, ConstantTemperature(temperature))
 
 
 def measured_errors(
@@ -62,8 +63,8 @@ def measured_errors(
 
 @jax.jit
 def final_activations(
-    model: Transformer, inputs: Int[Array, "inputs tokens"]
-) -> tuple[Float[Array, "inputs tokens width"], tuple[TieReport | None, ...]]:
+    model: Transformer, inputs: Inputs
+) -> tuple[Activations, tuple[TieReport | None, ...]]:
     """Returns the final activations of many inputs, and their tie reports."""
     # One input at a time: memory is that of one pass.
     return jax.lax.map(lambda tokens: forward(model, tokens), inputs)
@@ -71,9 +72,7 @@ def final_activations(
 
 @jax.jit
 def _largest_difference(
-    model: Transformer,
-    inputs: Int[Array, "inputs tokens"],
-    hard: Float[Array, "inputs tokens width"],
+    model: Transformer, inputs: Inputs, hard: Activations
 ) -> Float[Array, ""]:
     # One input at a time, as in `final_activations`.
     apart = lambda one: jnp.abs(forward(model, one[0])[0] - one[1]).max()
@@ -174,42 +173,33 @@ class Simulation(BriefRepr):
     @property
     def notes(self) -> tuple[str, ...]:
         """Conditions and warnings for the numbers, one sentence each."""
-        found = []
-        if not self.all_inputs:
-            found.append(
-                f"certified for {self.measured_on}, not for all inputs of this length"
-            )
-        elif self.num_run < self.measured.num_inputs:
-            found.append(
-                "certified for all inputs; measured errors are the largest of "
-                f"{self.measured_on}"
-            )
-        if self.model is not self.given:
-            found.append(
-                "unique-hard heads met ties: a tie-breaking term was added (one "
-                "coordinate j/n more), and the twin is that of the model with it"
-            )
-        if self.theorem == "26-T" and self.measured.spread > 0:
-            found.append(
-                f"tied scores are known to be equal within {self.measured.spread:.2g} "
-                "only: the certificate allows for it, Theorem 26-T takes them as equal"
-            )
-        if not ties_are_equal(self.measured):
-            found.append(
-                f"scores that count as tied are up to {self.measured.spread:.2g} apart: "
-                "Theorem 26-T does not apply"
-            )
-        if self.temperature is None:
-            found.append("no temperature is certified for this error")
+        measured, all_inputs = self.measured, self.all_inputs
+        spread = f"{measured.spread:.2g}"
         # Where heads average over ties a run in floats has an error of its own of about
         # the rounding of scores over the temperature.
-        rounding = self.measured.score_error / (self.temperature or math.inf)
-        if self.measured.tied_rows and rounding > TRUSTED_ROUNDING:
-            found.append(
-                f"computed scores may be rounded by {rounding:.2g} of the temperature: "
-                "tied heads of the measured twin are off by as much"
-            )
-        return tuple(found)
+        rounding = measured.score_error / (self.temperature or math.inf)
+        is_rounded = measured.tied_rows and rounding > TRUSTED_ROUNDING
+        notes = {
+            f"certified for {self.measured_on}, not for all inputs of this length": (
+                not all_inputs
+            ),
+            "certified for all inputs; measured errors are the largest of "
+            f"{self.measured_on}": all_inputs and self.num_run < measured.num_inputs,
+            "unique-hard heads met ties: a tie-breaking term was added (one coordinate "
+            "j/n more), and the twin is that of the model with it": (
+                self.model is not self.given
+            ),
+            f"tied scores are known to be equal within {spread} only: the certificate "
+            "allows for it, Theorem 26-T takes them as equal": (
+                self.theorem == "26-T" and measured.spread > 0
+            ),
+            f"scores that count as tied are up to {spread} apart: Theorem 26-T does not "
+            "apply": not ties_are_equal(measured),
+            "no temperature is certified for this error": self.temperature is None,
+            f"computed scores may be rounded by {rounding:.2g} of the temperature: tied "
+            "heads of the measured twin are off by as much": is_rounded,
+        }
+        return tuple(note for note, holds in notes.items() if holds)
 
     def row(self, at: Schedule | None = None) -> dict[str, Any]:
         """Returns the simulation as a row, with the certified error at a temperature."""

@@ -54,12 +54,9 @@ def amplifier_weight(score: float, visible: int) -> Bound:
     # Even positions score y, odd ones -y; y < 0 favours the odd.
     odd, even = interval((n + 1) // 2), interval(n // 2)
     ratio = odd / even if y > 0 else even / odd
-    return upper_bound(
-        _share(ratio * exp(-2 * interval(abs(y)))),
-        _WRONG,
-        ("scores y (-1)^j on j = 1 … n",),
-        f"{PAPER}, amplifier lemma",
-    )
+    value = _share(ratio * exp(-2 * interval(abs(y))))
+    hypotheses = ("scores y (-1)^j on j = 1 … n",)
+    return upper_bound(value, _WRONG, hypotheses, f"{PAPER}, amplifier lemma")
 
 
 def growing_amplifier_weight(sharpness: float, number: int, visible: int) -> Bound:
@@ -94,12 +91,9 @@ def growing_amplifier_weight(sharpness: float, number: int, visible: int) -> Bou
         share = interval(i - 1) / (i + 1)
         # y < 0 where D <= 0, and then the quotient helps.
         odds = odds / (share * exp(-y)) if true else odds * share
-    return upper_bound(
-        _share(odds),
-        _WRONG,
-        ("scores c (D - 1/2)/i j (-1)^j on j = 1 … i, D an integer",),
-        f"{PAPER}, Theorem 21 without temperature",
-    )
+    hypotheses = ("scores c (D - 1/2)/i j (-1)^j on j = 1 … i, D an integer",)
+    source = f"{PAPER}, Theorem 21 without temperature"
+    return upper_bound(_share(odds), _WRONG, hypotheses, source)
 
 
 def _share(odds: Interval) -> Interval:
@@ -135,16 +129,13 @@ def rounding_width(bits: int, hidden_layers: int, preimages: Preimages) -> Bound
     depth = whole("hidden_layers", hidden_layers, 1)
     value = exp(log(interval(least)) / depth) / 2
     which = "every output" if preimages == "all" else "every output but the largest"
-    return lower_bound(
-        value,
-        "the width of a ReLU network that rounds",
-        (
-            "the network agrees with the rounding on the whole grid",
-            "the rounding is monotone onto 2^bits outputs",
-            f"{which} has at least two preimages on the grid",
-        ),
-        f"{PAPER}, Lemma 27, corrected",
+    hypotheses = (
+        "the network agrees with the rounding on the whole grid",
+        "the rounding is monotone onto 2^bits outputs",
+        f"{which} has at least two preimages on the grid",
     )
+    quantity, source = "the width of a ReLU network that rounds", "Lemma 27, corrected"
+    return lower_bound(value, quantity, hypotheses, f"{PAPER}, {source}")
 
 
 def rounding_error(error: float, low: float = 0.25, high: float = 0.75) -> Bound:
@@ -174,12 +165,10 @@ def rounding_error(error: float, low: float = 0.25, high: float = 0.75) -> Bound
         )
     eps, t0, t1 = (interval(nonnegative("error", x)) for x in (error, low, high))
     over = maximum(eps - t0, eps - (1 - t1), interval(0)) / (t1 - t0)
-    return upper_bound(
-        minimum(over, interval(1)),
-        "|R(x) - b|",
-        ("b is 0 or 1 and |x - b| <= error", f"R has the thresholds {low} and {high}"),
-        f"{PAPER}, Lemma 9",
-    )
+    thresholds = f"R has the thresholds {low} and {high}"
+    hypotheses = ("b is 0 or 1 and |x - b| <= error", thresholds)
+    value = minimum(over, interval(1))
+    return upper_bound(value, "|R(x) - b|", hypotheses, f"{PAPER}, Lemma 9")
 
 
 def gated_rounding_error(error: float, gates: int) -> Bound:
@@ -207,9 +196,9 @@ def gated_rounding_error(error: float, gates: int) -> Bound:
     # The input exceeds 1/4 + G by at most 3/4 + ε - G, at slope 2: up to 5/4 one gate
     # makes 2x - 1/2 - 2g <= 0.
     over = 2 * (interval(nonnegative("error", error)) + 0.75 - closed)
-    return upper_bound(
-        minimum(maximum(over, interval(0)), interval(1)),
-        "|R(x; g)|",
-        ("x <= 1 + error", "the gates are exact Booleans, at least one of them 1"),
-        f"{PAPER}, Lemma 9, gated",
+    value = minimum(maximum(over, interval(0)), interval(1))
+    hypotheses = (
+        "x <= 1 + error",
+        "the gates are exact Booleans, at least one of them 1",
     )
+    return upper_bound(value, "|R(x; g)|", hypotheses, f"{PAPER}, Lemma 9, gated")

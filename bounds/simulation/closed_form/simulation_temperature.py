@@ -57,12 +57,10 @@ def value_transfer(spread: float, distance: float) -> Bound:
     """
     half = interval(nonnegative("spread", spread)) / 2
     value = half * minimum(interval(nonnegative("distance", distance)), interval(2))
-    return upper_bound(
-        value,
-        "|sum_j (alpha_j - beta_j) v_j|",
-        ("alpha and beta sum to 1", "the values are within a range of width spread"),
-        f"{PAPER}, value transfer",
-    )
+    quantity = "|sum_j (alpha_j - beta_j) v_j|"
+    within = "the values are within a range of width spread"
+    hypotheses = ("alpha and beta sum to 1", within)
+    return upper_bound(value, quantity, hypotheses, f"{PAPER}, value transfer")
 
 
 def perturbed_distance(
@@ -175,9 +173,9 @@ class NetworkShape:
     heads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("width", "key_width", "hidden", "layers", "heads"):
-            object.__setattr__(self, name, whole(name, getattr(self, name), 1))
-        object.__setattr__(self, "parameter", positive("parameter", self.parameter))
+        sizes = ("width", "key_width", "hidden", "layers", "heads")
+        vars(self).update({x: whole(x, getattr(self, x), 1) for x in sizes})
+        vars(self).update(parameter=positive("parameter", self.parameter))
         if self.parameter < 1:
             raise ValueError(f"parameter is {self.parameter}, expected at least 1")
 
@@ -237,9 +235,8 @@ def activation_bound(shape: NetworkShape, embedding: float, layer: int) -> Bound
     if depth > instance("shape", shape, NetworkShape).layers:
         raise ValueError(f"layer is {layer}, expected at most {shape.layers}")
     value = shape.growth**depth * embedding_size(embedding)
-    return upper_bound(
-        value, f"|x^({depth})|_inf", ("weights sum to 1",), f"{PAPER}, Lemma 29"
-    )
+    quantity, hypotheses = f"|x^({depth})|_inf", ("weights sum to 1",)
+    return upper_bound(value, quantity, hypotheses, f"{PAPER}, Lemma 29")
 
 
 def layer_error(
@@ -284,15 +281,10 @@ def layer_error(
         )
     tail = exp(-left / positive("temperature", temperature))
     fresh = whole("length", length, 1) * x * tail
-    return upper_bound(
-        shape.error_gain * (eps + fresh),
-        "|x^(l+1) - x'^(l+1)|_inf",
-        (
-            "every head is uniform, or tieless with the gap",
-            "|x^(l) - x'^(l)|_inf <= error",
-        ),
-        f"{PAPER}, Lemma 25",
-    )
+    value, quantity = shape.error_gain * (eps + fresh), "|x^(l+1) - x'^(l+1)|_inf"
+    heads = "every head is uniform, or tieless with the gap"
+    hypotheses = (heads, "|x^(l) - x'^(l)|_inf <= error")
+    return upper_bound(value, quantity, hypotheses, f"{PAPER}, Lemma 25")
 
 
 def embedding_size(embedding: float) -> Interval:

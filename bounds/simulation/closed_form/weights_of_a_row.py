@@ -454,15 +454,12 @@ def tie_break_range(visible: int) -> Bound:
     # b at j and j + 1 alone and v at j + 1 alone: α_{j+1} >= 3/4 and α_j <= 1/4, so that
     # g(j + 1) - g(j) >= log 3; these steps add up.
     value = (whole("visible", visible, 2) - 1) * log(interval(3))
-    return lower_bound(
-        value,
-        "max_j g(j) - min_j g(j)",
-        (
-            "scores g(j) + beta b_j of one head",
-            "the output is within 1/4 of v at the rightmost b_j = 1, for all b and v",
-        ),
-        f"{PAPER}, remark on Lemma 8",
+    hypotheses = (
+        "scores g(j) + beta b_j of one head",
+        "the output is within 1/4 of v at the rightmost b_j = 1, for all b and v",
     )
+    quantity, source = "max_j g(j) - min_j g(j)", f"{PAPER}, remark on Lemma 8"
+    return lower_bound(value, quantity, hypotheses, source)
 
 
 def _distance(slope: Interval) -> Interval:
