@@ -15,10 +15,8 @@ from jax_models.model.pytree import in_bytes
 from jax_models.model.rows import ACTIVATIONS, Affine, Product, RmsNorm
 from jax_models.run.evaluate import linear_readout
 from tests.architecture import HEADS, small_model, with_attention
-from tests.bounds.attention_pieces import PIECES, model_of
 from tests.bounds.influence.expect import refused
-from tests.bounds.test_every_word import PIECES as WORDS
-from tests.bounds.test_every_word import build
+from tests.bounds.test_every_word import ALL, model_of
 from tests.written import written
 
 SHAPE = {"num_layers": 1, "num_heads": 2, "d_model": 4, "d_ff": 3, "vocab_size": 3}
@@ -34,8 +32,7 @@ def with_parts(**parts):
     return dataclasses.replace(draw("linear", layer_norm="none"), **parts)
 
 
-MODELS = {name: functools.partial(model_of, name) for name in PIECES}
-MODELS |= {name: functools.partial(build, case) for name, case in WORDS.items()}
+MODELS = {name: functools.partial(model_of, name) for name in ALL}
 PARTS = {
     "pooling": {"pooling": jm.Pooling("last", True)},
     "padding": {"padding": jm.Padding(2), "substitutable": (0, 1)},
