@@ -1,20 +1,26 @@
-"""Scans are their definition over forward passes, in every mask, head and reduction."""
+"""Scans are their definition over forward passes, in every mask, head, reduction, family."""
 
+import csv
+import dataclasses
 import functools
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import jax_models as jm
 from benchmarks import reference
-from bounds.influence import LogProbability, LogProbabilitySum
+from bounds.influence import LogProbability, LogProbabilitySum, Pooled
 from bounds.influence.propagation import change_block
 from bounds.influence.scan import Frobenius, scan
 from bounds.influence.table.frobenius import _norms
 from bounds.numbers.kind import ROUNDING
+from jax_models.model.readout import Pooling
+from tests.bounds.influence.asking import on_host
 from tests.bounds.influence.expect import encloses, refused
 from tests.bounds.influence.models import TOKENS, build
+from tests.jax_models.format.pretrained.folders import FIXTURES
 from tests.written import written
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
@@ -35,13 +41,17 @@ def passes(name):
     """The model, its final rows and logits [n, V, n, ...] of every substitution."""
     model = build(MODELS[name], seed=1)
     config, tensors = written(model)
-    tensors = {key: np.asarray(x, np.float64) for key, x in tensors.items()}
-    rows, logits = np.zeros((N, V, N, 8)), np.zeros((N, V, N, 3))
-    for i, symbol in np.ndindex(N, V):
-        changed = np.where(np.arange(N) == i, symbol, INPUT)
-        rows[i, symbol] = reference.forward(config, tensors, changed)
-        logits[i, symbol] = reference.logits(config, tensors, changed)
-    return model, rows, logits
+    given = config, {key: np.asarray(x, np.float64) for key, x in tensors.items()}
+    reads = reference.forward, reference.logits
+    return model, *(table_of(functools.partial(read, *given)) for read in reads)
+
+
+def table_of(run):
+    """What is run of every substitution [n, V, ...], of the input at its own symbols."""
+    inputs = [
+        [np.where(np.arange(N) == i, s, INPUT) for s in range(V)] for i in range(N)
+    ]
+    return np.array([[run(x) for x in of_position] for of_position in inputs])
 
 
 def changes(table):
@@ -149,9 +159,7 @@ def test_a_tensor_that_does_not_fit_is_refused_with_its_bytes(monkeypatch):
 def test_rows_that_masks_keep_a_position_from_are_exact_zeros(mask, method):
     model = build({"num_layers": 2, "mask": mask}, seed=3)
     found = scan(model, INPUT, rows="all", method=method, ties="ignore")
-    rows = np.zeros((N, V, N, 8))
-    for i, s in np.ndindex(N, V):
-        rows[i, s] = jm.apply(model, np.where(np.arange(N) == i, s, INPUT))
+    rows = table_of(lambda tokens: jm.apply(model, tokens))
     assert_holds(found, replaced(np.linalg.norm(changes(rows), axis=-1)))
     zero = found.values == 0
     assert (found.upper[zero] == 0).all()
@@ -247,3 +255,119 @@ def test_a_map_without_a_radius_of_its_largest_cell_is_estimated():
     assert found.kind == "estimated"
     assert found.hypotheses == ()
     assert ask(reduce=Frobenius(), rounding="all").kind == "exact"
+
+
+# Tests of base values are not about radii.
+unrounded = functools.partial(scan, rounding="none")
+LOGS = {"target": "log_probabilities", "reduce": "none"}
+BASED = {
+    "a number of one row": {"rows": -2, "target": LogProbability(1)},
+    "entries of rows": {"rows": [4, 1], "target": "logits", "reduce": "none"},
+    "some entries": {"rows": "all", **LOGS, "target_symbols": [2, 0]},
+    "own rows": {"rows": "own", **LOGS},
+    "some own rows": {"rows": "own", "target": LogProbability(1), "positions": [4, 0]},
+}
+
+
+@pytest.mark.parametrize("case", BASED)
+def test_values_and_base_are_the_outputs_of_changed_inputs(case):
+    model, _, logits = passes("two layers")
+    asked = BASED[case]
+    found = unrounded(model, INPUT, **asked)
+    wanted = logits if asked["target"] == "logits" else log_softmax(logits)
+    one = isinstance(asked["target"], LogProbability)
+    wanted = wanted[..., 1 if one else asked.get("target_symbols", range(V))]
+    if asked["rows"] == "own":
+        at = np.arange(N)
+        wanted = wanted[at, :, at][asked.get("positions", at)]
+    elif asked["rows"] != "all":
+        wanted = wanted[:, :, asked["rows"]]
+    outputs = found.values + found.base
+    there = ~np.isnan(found.values)
+    assert found.base.ndim == found.values.ndim
+    np.testing.assert_allclose(outputs[there], wanted[there], rtol=0, atol=1e-12)
+
+
+def test_the_base_of_a_padded_input_is_its_own():
+    tokens = np.resize(TOKENS, 17)
+    model = build({"mask": "future"})
+    asked = {"rows": "own", "target": "logits", "reduce": "none"}
+    found = unrounded(model, tokens, method="exhaustive", **asked)
+    logits = np.asarray(jm.apply_logits(model, tokens))
+    np.testing.assert_allclose(found.base[:, 0], logits, rtol=0, atol=1e-12)
+
+
+def test_norms_reductions_and_comparisons_have_no_base():
+    model, _, _ = passes("two layers")
+    for asked in (
+        {"rows": "all"},
+        {"rows": "all", "target": LogProbability(1), "reduce": "max"},
+        {"rows": "all", "target": "kl"},
+    ):
+        assert unrounded(model, INPUT, **asked).base is None
+
+
+def test_a_pooled_vector_and_a_function_have_a_base():
+    model, rows, _ = passes("two layers")
+    model = dataclasses.replace(model, pooling=Pooling("mean"))
+    found = unrounded(model, INPUT, target=Pooled(), reduce="none")
+    assert found.axes == ("position", "symbol", "target")
+    there = ~np.isnan(found.values)
+    means = found.values + found.base
+    np.testing.assert_allclose(means[there], rows.mean(axis=2)[there], atol=1e-12)
+    weighed = lambda x: (x[:, None] == np.arange(V)).astype(float).T @ (x + 1.0)
+    found = unrounded(on_host(weighed, V), INPUT, reduce="none")
+    counts = [(INPUT + 1)[INPUT == s].sum() for s in range(V)]
+    np.testing.assert_array_equal(found.base[0, 0], counts)
+
+
+def test_the_base_stands_in_the_files(tmp_path):
+    model, _, _ = passes("two layers")
+    found = unrounded(model, INPUT, **BASED["own rows"])
+    found.to_csv(tmp_path / "scan.csv")
+    found.to_npz(tmp_path / "scan.npz")
+    with (tmp_path / "scan.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == N * (V - 1) * V
+    for line in lines:
+        i, t = int(line["position"]), int(line["target"])
+        assert float(line["base"]) == found.base[i, 0, t]
+        assert line["row"] == line["position"]
+    with np.load(tmp_path / "scan.npz") as arrays:
+        np.testing.assert_array_equal(arrays["base"], found.base)
+
+
+@functools.cache
+def family(name):
+    """The model, its input, and all rows of every substitution [n, V, n, d]."""
+    model = jm.from_pretrained(FIXTURES / name, dtype="float64")
+    tokens = load_file(FIXTURES / name / "expected.safetensors")["tokens"]
+    symbols = model.substitutable or range(model.vocab_size)
+    shape = len(tokens), model.vocab_size, len(tokens), model.width
+    rows = np.full(shape, np.nan)
+    for i, token in enumerate(tokens):
+        for symbol in set(symbols) - {int(token)} if token in symbols else ():
+            changed = np.where(np.arange(len(tokens)) == i, symbol, tokens)
+            rows[i, symbol] = jm.apply(model, changed)
+    return model, tokens, rows - np.asarray(jm.apply(model, tokens))
+
+
+# The first one is of every run.
+FAMILIES = sorted((x.name for x in FIXTURES.iterdir()), key=lambda x: (x != "esm", x))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_all_rows_of_every_family_are_those_of_forward_passes(name, method):
+    model, tokens, moved = family(name)
+    every = list(range(model.vocab_size))
+    ask = functools.partial(scan, rows="all", symbols=every, method=method)
+    if method != "exhaustive" and model.token_dropout is not None:
+        with refused("the scale of the model's embeddings"):
+            ask(model, tokens)
+        return
+    found = ask(model, tokens)
+    exact = np.linalg.norm(moved, axis=-1)
+    assert encloses(found, exact, 1e-13 * np.nanmax(exact))
+    assert np.nanmax(found.upper - found.lower) < 1e-6 * np.nanmax(exact)
+    assert np.nanmax(exact) > 0
