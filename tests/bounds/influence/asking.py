@@ -1,31 +1,25 @@
 """Options of a question by their bare names, and functions, as values."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import bounds
 from bounds.influence import METHODS
 
-RUN = ("mesh", "memory_limit", "checkpoint", "progress")
+RUN = {x.name for x in dataclasses.fields(bounds.Run)}
 
 
-def as_values(
-    method: str = "auto",
-    propose: str | None = None,
-    precision: str | None = None,
-    **question: Any,
-) -> dict[str, Any]:
-    """Keywords of `compute_influence` and `scan`."""
-    run = {name: question.pop(name) for name in RUN if name in question}
+def ask(model: Any, tokens: Any, propose: str | None = None, **question: Any) -> Any:
+    """Influences; options of runs and of screens stand among those of the question."""
+    run = {name: question.pop(name) for name in RUN & question.keys()}
     screen = {x: question.pop(x) for x in ("rtol", "budget") if x in question}
-    made: Any = method
     if screen:
-        made = bounds.Screened(**screen)
-    if precision is not None:
-        made = bounds.Incremental(precision)
+        question["method"] = bounds.Screened(**screen)
     if propose is not None:
-        made = bounds.Proposed(propose, METHODS.get(method, method))
-    return {**question, "method": made, **({"run": bounds.Run(**run)} if run else {})}
+        method = question.get("method", "auto")
+        question["method"] = bounds.Proposed(propose, METHODS.get(method, method))
+    return bounds.compute_influence(model, tokens, run=bounds.Run(**run), **question)
 
 
 class Killed(Exception):

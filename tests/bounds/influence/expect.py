@@ -9,9 +9,9 @@ import jax_models as jm
 
 
 @contextlib.contextmanager
-def refused(message):
-    """Expects an `InputError` of one line in which the pattern is found."""
-    with pytest.raises(jm.InputError, match=message) as caught:
+def refused(message, error: type[Exception] = jm.InputError):
+    """Expects an error of one line in which the pattern is found."""
+    with pytest.raises(error, match=message) as caught:
         yield
     assert "\n" not in str(caught.value)
 

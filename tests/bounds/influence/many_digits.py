@@ -1,5 +1,6 @@
 """The definition of an influence: passes of the reference with 40 digits, subtracted."""
 
+import functools
 from typing import Any
 
 import mpmath
@@ -15,12 +16,12 @@ DIGITS = reference.multiprecision(40)
 
 def every_pass(read, model, tokens):
     """What is read of the input, at None, and of each substitution."""
-    config, tensors = written(model)
-    found = {None: read(config, tensors, tokens, DIGITS)}
+    read = functools.partial(read, *written(model), arithmetic=DIGITS)
+    found = {None: read(tokens)}
     for i, old in enumerate(tokens):
         for symbol in set(range(model.vocab_size)) - {int(old)}:
             changed = np.where(np.arange(len(tokens)) == i, symbol, tokens)
-            found[i, symbol] = read(config, tensors, changed, DIGITS)
+            found[i, symbol] = read(changed)
     return found
 
 

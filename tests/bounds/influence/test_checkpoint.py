@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bounds.influence import checkpoint, compute_influence
+from bounds.influence import checkpoint
 from bounds.influence.screening import ladder
-from tests.bounds.influence.asking import Killed, as_values, resume
+from tests.bounds.influence import asking
+from tests.bounds.influence.asking import Killed, resume
 from tests.bounds.influence.expect import refused
 from tests.bounds.influence.screening.test_ladder import TOKENS, small
 
@@ -53,11 +54,10 @@ def counted(monkeypatch):
     return counts, step
 
 
-def ask(path=None, progress=None, model=MODEL, **question):
+def ask(path=None, progress=None, model=MODEL, tokens=TOKENS, **question):
     """One screen that does not close before its budget is spent."""
-    question = {"budget": BUDGET, **question}
-    asked = {"method": "screened", "checkpoint": path, "progress": progress}
-    return compute_influence(model, TOKENS, **as_values(**asked, **question))
+    question = {"budget": BUDGET, "method": "screened", **question}
+    return asking.ask(model, tokens, checkpoint=path, progress=progress, **question)
 
 
 @functools.cache
@@ -126,53 +126,48 @@ def test_a_larger_budget_goes_on_from_a_smaller(tmp_path, counted):
 
 
 def test_the_checkpoint_of_another_question_is_refused(path):
-    for other in ({"query": 3}, {"positions": [1, 2]}, {"target": "logits"}):
+    others = {
+        "query": 3,
+        "positions": [1, 2],
+        "target": "logits",
+        "tokens": TOKENS[::-1],
+    }
+    for name, other in others.items():
         with refused("of another question"):
-            ask(path, model=SHALLOW, **other)
-    with refused("of another question"):
-        asked = as_values(method="screened", checkpoint=path)
-        compute_influence(SHALLOW, TOKENS[::-1], **asked)
+            ask(path, model=SHALLOW, **{name: other})
 
 
-def test_the_checkpoint_of_an_earlier_format_is_refused(path):
-    with np.load(path) as file:
-        about = str(file["about"])
-    about = about.replace(checkpoint.FORMAT, "attention-bounds screen 1")
-    rewritten(path, about=np.asarray(about), estimate=None)
-    with refused("or version; name another file"):
-        ask(path, model=SHALLOW)
+def earlier(arrays):
+    about = str(arrays["about"]).replace(checkpoint.FORMAT, "attention-bounds screen 1")
+    return {k: v for k, v in arrays.items() if k != "estimate"} | {"about": about}
 
 
-@pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 half of one"])
-def test_what_is_no_checkpoint_is_refused(tmp_path, content):
-    path = tmp_path / "screen.npz"
-    path.write_bytes(content)
-    with refused("no readable checkpoint"):
-        ask(path, model=SHALLOW)
-    assert path.read_bytes() == content
-
-
-def rewritten(path, **changes):
-    """The archive with other arrays; None takes one away."""
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file} | changes
-    np.savez(path, **{k: v for k, v in arrays.items() if v is not None})
+UNREADABLE = "no readable checkpoint"
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("content", "message"),
     [
-        {"value": None},
-        {"about": np.asarray("[1, 2]")},
-        {"about": np.asarray("null")},
-        {"lower": np.zeros(3)},
+        *((x, UNREADABLE) for x in (b"", b"not an archive", b"PK\x03\x04 half of one")),
+        (lambda x: {k: v for k, v in x.items() if k != "value"}, UNREADABLE),
+        (lambda x: x | {"about": np.asarray("[1, 2]")}, UNREADABLE),
+        (lambda x: x | {"about": np.asarray("null")}, UNREADABLE),
+        (lambda x: x | {"lower": np.zeros(3)}, UNREADABLE),
+        (earlier, "or version; name another file"),
     ],
-    ids=str,
 )
-def test_an_archive_of_something_else_is_refused(path, changes):
-    rewritten(path, **changes)
-    with refused("no readable checkpoint"):
+def test_what_is_no_checkpoint_of_this_version_is_refused_and_stays(
+    path, content, message
+):
+    if callable(content):
+        with np.load(path) as file:
+            np.savez(path, **content(dict(file)))
+    else:
+        path.write_bytes(content)
+    before = path.read_bytes()
+    with refused(message):
         ask(path, model=SHALLOW)
+    assert path.read_bytes() == before
 
 
 def test_a_folder_that_is_not_there_is_named_at_once(tmp_path):

@@ -1,37 +1,33 @@
-"""What `compute_influence` promises about its questions, answers and refusals."""
+"""What `compute_influence` promises about questions, answers, and ambiguous ties."""
 
 import dataclasses
+import re
+import warnings
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bounds
 import jax_models as jm
+from benchmarks import reference
 from bounds.influence import METHODS, LogProbabilitySum, SharedBase, compute_influence
 from bounds.influence.answer import answer
 from bounds.influence.build import build_request
 from bounds.influence.choice import choose_method
 from bounds.influence.methods import incremental
 from bounds.influence.propagation.change_block import prepare
-from tests.bounds.influence.asking import on_host
+from jax_models.run.evaluate import AmbiguousTieWarning
 from tests.bounds.influence.expect import refused
-from tests.bounds.influence.models import TOKENS, build
+from tests.bounds.influence.many_digits import DIGITS
+from tests.bounds.influence.models import TOKENS, build, edit_weights, scaled_weights
+from tests.written import written
 
 EXACT = list(METHODS)
 MODEL = build({"num_layers": 1, "mask": "none"})
-
-
-def ask(model, tokens, **question) -> Any:
-    return compute_influence(model, tokens, **question)
-
-
+ask: Any = compute_influence
 N, V = len(TOKENS), MODEL.vocab_size
-
-
-# ------------------------------------------------------------------------ answers
 
 
 def test_the_summary_is_that_of_the_tables():
@@ -66,15 +62,12 @@ def test_the_summary_is_that_of_the_tables():
 @pytest.mark.parametrize("keep", ["position_max", "max"])
 def test_tables_are_left_out_where_maxima_are_kept(keep):
     question: dict[str, Any] = {"method": "exhaustive", "dtype": "float64"}
-    dense, short = (
-        ask(MODEL, TOKENS, **question),
-        ask(MODEL, TOKENS, keep=keep, **question),
-    )
+    dense = ask(MODEL, TOKENS, **question)
+    short = ask(MODEL, TOKENS, keep=keep, **question)
+    left_out = ("lower", "upper") + ("position_",) * (keep == "max")
     for field in dataclasses.fields(short):
         found, name = getattr(short, field.name), field.name
-        if name in ("lower", "upper") or (
-            keep == "max" and name.startswith("position_")
-        ):
+        if name.startswith(left_out):
             assert found is None
         elif name not in ("enclosed", "seconds"):
             np.testing.assert_array_equal(found, getattr(dense, name))
@@ -129,10 +122,8 @@ def test_a_model_that_sees_nothing_has_influence_zero_everywhere(weighting):
 
 @pytest.fixture
 def passes(monkeypatch):
-    found = []
-    monkeypatch.setattr(
-        incremental, "prepare", lambda *given: found.append(given) or prepare(*given)
-    )
+    found, noted = [], lambda *given: found.append(given) or prepare(*given)
+    monkeypatch.setattr(incremental, "prepare", noted)
     return found
 
 
@@ -170,43 +161,38 @@ def test_questions_about_the_same_many_rows_share_a_base_pass(passes):
     assert len(passes) == 4 + 2 * 2
 
 
-def test_the_cheapest_able_method_is_chosen_and_the_reason_given():
-    def choose(model, method="auto", **question):
-        found = choose_method(method, build_request(model, TOKENS, **question))
-        return found.way.name, found.reason
-
-    two_layers = build({"num_layers": 2, "mask": "future"})
-    one, all_ = choose(two_layers, positions=[3]), choose(MODEL)
-    assert (one[0], all_[0]) == ("exhaustive", "incremental")
-    for _, reason in (one, all_):
-        assert "cheapest" in reason
-        assert "forward passes" in reason
-    name, reason = choose(build({"num_layers": 0}))
-    assert name == "exhaustive"
-    assert "incremental cannot: it needs a layer, and the model has none" in reason
-    assert choose(build({"num_layers": 3}))[0] == "partial"
-    assert choose(MODEL, "exhaustive", positions=[0])[1] == "asked for"
+THREE, SOME = {"num_layers": 3, "mask": "future"}, {"positions": range(60)}
+# Cases of models, lengths, questions, and the method that is chosen for them.
+CHOSEN = [
+    ({"num_layers": 1, "mask": "none"}, 12, {}, "incremental"),
+    ({"mask": "future"}, 12, {"positions": [3]}, "exhaustive"),
+    ({"num_layers": 3}, 12, {}, "partial"),
+    ({"position": None}, 60, {}, "lumped"),
+    ({}, 60, {}, "incremental"),
+    # Rows that change are followed where positions are told apart.
+    ({**THREE, "weighting": "leftmost_hard"}, 100, SOME, "incremental"),
+    ({**THREE, "weighting": "average_hard"}, 100, SOME, "incremental"),
+    ({**THREE, "weighting": "average_hard", "position": None}, 100, SOME, "partial"),
+    (THREE, 100, SOME, "partial"),
+]
 
 
-def test_a_row_that_vanishes_before_the_final_norm_is_refused():
-    # A final norm with epsilon 0 divides a constant row by its deviation, 0.
-    constant = jax.tree.map(jnp.zeros_like, MODEL)
-    norm = jm.LayerNorm(jnp.ones(8), jnp.zeros(8), 0)
-    model = dataclasses.replace(constant, position=None, final_norm=norm)
-    with refused(r"row at position \d+ vanishes before the final norm"):
-        compute_influence(model, TOKENS)
+@pytest.mark.parametrize(("case", "length", "question", "chosen"), CHOSEN)
+def test_the_cheapest_able_method_is_chosen(case, length, question, chosen):
+    tokens = np.random.default_rng(0).integers(0, 3, length)
+    choice = choose_method("auto", build_request(build(case), tokens, **question))
+    assert choice.way.name == chosen
+    assert re.search("cheapest.*forward passes", choice.reason)
 
 
-def test_a_function_whose_value_is_not_finite_is_refused():
-    def broken(tokens):
-        return np.asarray([0.0, np.inf if tokens[3] == 0 else 1.0])
+def test_a_method_that_is_asked_for_or_alone_is_chosen_with_the_reason():
+    request = build_request(build({"num_layers": 0}), TOKENS)
+    choice = choose_method("auto", request)
+    assert choice.way.name == "exhaustive"
+    said = "incremental cannot: it needs a layer, and the model has none"
+    assert said in choice.reason
+    assert choose_method("exhaustive", request).reason == "asked for"
 
-    tokens = np.ones(5, int)
-    with refused("position 3, symbol 0"):
-        compute_influence(on_host(broken, 2, check=False), tokens)
-
-
-# Many inputs.
 
 INPUTS = ([0, 1, 1, 0], [1, 1, 0, 1])
 SHORT = build({"num_layers": 1, "vocab_size": 2})
@@ -232,11 +218,82 @@ def test_each_answer_is_that_of_the_input_alone(call, tokens):
         np.testing.assert_array_equal(one.upper, alone.upper)
 
 
-def test_a_checkpoint_is_of_one_input(tmp_path):
-    with refused("checkpoint keeps the state of one input"):
-        bounds.compute_influence(
-            SHORT,
-            INPUTS,
-            method="screened",
-            run=bounds.Run(checkpoint=tmp_path / "kept.npz"),
-        )
+def tied_model(*scores, num_layers=1):
+    """Leftmost-hard on cells 1/4 wide; a key of symbol s has score scores[s]."""
+    case = {"weighting": "leftmost_hard", "tie_resolution": 0.25, "position": None}
+    model = build({**case, "num_layers": num_layers, "score": "dot_product"})
+    nothing, no_row = jnp.zeros_like, lambda x: x.at[0].set(0)
+    outputs = ("output", "output_bias", "w2", "b2")
+    return edit_weights(
+        model,
+        query=nothing,
+        query_bias=lambda x: nothing(x).at[:, 0].set(1),
+        key=lambda x: nothing(x).at[:, 0, 0].set(1),
+        key_bias=nothing,
+        embedding=lambda x: x.at[:, 0].set(jnp.asarray(scores)),
+        **dict.fromkeys(outputs, no_row),
+    )
+
+
+@pytest.mark.parametrize("method", EXACT)
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_an_ambiguous_tie_is_an_error_a_warning_or_ignored(num_layers, method):
+    # Symbols 0 and 1 stand in neighbouring cells; 2 is far below.
+    model = tied_model(1.0, 0.75, -3.0, num_layers=num_layers)
+    tokens = np.asarray([2, 1, 0] * 4)
+    positions = [0, 2, 3, 5, 6, 8, 9]
+    question = {"method": method, "positions": positions, "symbols": [1]}
+    with refused(r"row \d+: .* 1\.0 .* 0\.75 .*cells", jm.TieError):
+        compute_influence(model, tokens, **question)
+    with pytest.warns(AmbiguousTieWarning, match=r"1\.0 .* 0\.75") as warned:
+        told = compute_influence(model, tokens, ties="warn", **question)
+    assert len(warned) == 1
+    quiet = compute_influence(model, tokens, ties="ignore", **question)
+    np.testing.assert_array_equal(told.upper, quiet.upper)
+    assert quiet.ties.ambiguous
+    assert quiet.ties.scores == (1.0, 0.75)
+    assert quiet.ties.gap == 0.25
+
+
+@pytest.mark.parametrize("method", EXACT)
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_a_tie_that_only_a_substitution_makes_ambiguous_is_seen(num_layers, method):
+    model = tied_model(1.0, 0.75, -3.0, num_layers=num_layers)
+    tokens = np.asarray([2, 2, 0, 2] * 3)
+    question = {"method": method, "positions": [0, 1, 3, 4, 5, 7, 8]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clear = compute_influence(model, tokens, symbols=[0], **question)
+    assert not clear.ties.ambiguous
+    assert clear.ties.gap == 4.0
+    with refused(r"row \d+", jm.TieError):
+        compute_influence(model, tokens, symbols=[1], **question)
+
+
+@pytest.mark.parametrize("method", EXACT)
+@pytest.mark.parametrize("weighting", ["average_hard", "leftmost_hard"])
+def test_an_exact_zero_of_hard_attention_is_enclosed(weighting, method):
+    """Without positions every column of a symbol is the same: all changes are zero."""
+    model = build({"weighting": weighting, "position": None}, seed=1)
+    given = {"arithmetic": DIGITS, "ties": "ignore"}
+    exact = reference.influence(*written(model), TOKENS, **given)
+    result = compute_influence(model, TOKENS, method=method, ties="ignore")
+    asked = ~np.isnan(exact)
+    assert (exact[asked] < 1e-30).all()
+    assert (result.lower[asked] == 0).all()
+    assert (result.upper[asked] < 1e-11).all()
+
+
+@pytest.mark.slow
+def test_the_methods_agree_that_cells_are_too_narrow_for_large_scores():
+    """Equal columns and scores of some hundreds, in cells of 1e-4 in float32."""
+    case = {"score": "dot_product", "position": None, "dtype": "float32"}
+    model = build({"weighting": "average_hard", **case})
+    for scale, ambiguous in ((1.0, False), (200.0, True)):
+        scaled = scaled_weights(model, query=scale, query_bias=scale)
+        for method in EXACT:
+            result = compute_influence(scaled, TOKENS, method=method, ties="ignore")
+            assert result.ties.ambiguous == ambiguous, (method, scale)
+            if ambiguous:
+                with refused(r"row \d+: .* may be rounded by", jm.TieError):
+                    compute_influence(scaled, TOKENS, method=method)

@@ -20,6 +20,8 @@ from bounds.influence import (
 )
 from bounds.influence.answer import MOVED_OF_BOTH, MOVED_OF_INFLUENCE
 from bounds.influence.scan import Frobenius
+from bounds.influence.targets.table import parse_target
+from jax_models.constructions import build_preset
 from jax_models.model.readout import Pooling
 from tests.bounds.influence.asking import on_host
 from tests.bounds.influence.expect import refused
@@ -28,15 +30,14 @@ from tests.bounds.influence.models import build
 MODEL = build({"num_layers": 1, "vocab_size": 5})
 INPUT = np.array([0, 3, 1, 4, 2, 2])
 N, V = INPUT.size, 5
-TABLE = np.random.default_rng(1).normal(size=(N, V, 4))
 
 
-def table_sum(tokens):
-    """A vector [b, 4] of tokens [b, n], on the host."""
-    return TABLE[np.arange(N), tokens].sum(axis=1)
+def counted(tokens):
+    """Numbers of each symbol [b, V] in tokens [b, n], on the host."""
+    return np.eye(V)[tokens].sum(axis=1)
 
 
-def host(apply=table_sum, **options):
+def host(apply=counted, **options):
     return on_host(apply, V, **{"batched": True, **options})
 
 
@@ -56,7 +57,9 @@ OF_INFLUENCES = "Exhaustive, Incremental, Lumped, Partial, Proposed, Screened$"
 ROWS = np.arange(3 * N).reshape(N, 3) % V
 FIRST = {"positions": [0, 1]}
 HALF, FLOAT32 = bounds.Incremental, bounds.Proposed("float32")
-CHECKPOINT = bounds.Run(checkpoint="kept.npz")
+CHECKPOINT, SHORT = bounds.Run(checkpoint="kept.npz"), bounds.Run(memory_limit=99)
+SCREENED, THREE = {"method": "screened"}, {"num_layers": 3}
+LONE = {"model": build_preset("first"), "tokens": [2, 0, 1]}
 
 INFLUENCES: list[tuple[dict[str, Any], str]] = [
     ({"query": N}, r"query = 6 .* n = 6; expected -6 to 5"),
@@ -108,7 +111,21 @@ INFLUENCES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"target": TargetFunction(np.asarray), "method": FLOAT32}, "that is not ours"),
     ({"model": NO_LAYER, "method": bounds.Proposed("bfloat16")}, "it needs a layer"),
+    *(
+        ({"model": {}, "method": x, "run": SHORT}, "a block of one substitution takes")
+        for x in ("incremental", "exhaustive", "partial", "screened")
+    ),
+    ({**SCREENED, "model": {**HARD, "num_layers": 3}}, "layer 1 is average_hard"),
+    ({**SCREENED, "model": {"num_layers": 1}}, "two layers, and the model has 1"),
+    (
+        {**SCREENED, "model": {**THREE, "score": "additive"}},
+        "layer 2 has additive ones",
+    ),
     # Targets.
+    *(
+        ({**LONE, "target": parse_target(x, int)}, "one logit, whose .* is always 1")
+        for x in ("kl", "jensen_shannon", "log_probabilities", "loss:0")
+    ),
     ({"target": LogProbability(5)}, "names the symbol 5; the model has 3 logits"),
     ({"target": LogOdds((0, 5))}, "names the symbol 5"),
     ({"target": LogitDifference(7, 0)}, "names the symbol 7"),
@@ -243,6 +260,8 @@ VALUES: list[tuple[Any, str]] = [
     (lambda: bounds.Run(memory_limit=0), "memory_limit = 0"),
     (lambda: bounds.Run(checkpoint=3), "checkpoint = 3"),
     (lambda: bounds.Run(mesh="gpu"), "mesh"),
+    (lambda: bounds.device_mesh(0), "0 devices .* ask for 1 to 8"),
+    (lambda: bounds.device_mesh(9), "9 devices .* ask for 1 to 8"),
     (lambda: Frobenius("tensor"), "center = 'tensor'; expected True or False"),
     (lambda: LogProbability(-1), "symbol = -1"),
     (lambda: Loss(1.5), "symbol = 1.5"),

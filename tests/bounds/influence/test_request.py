@@ -1,6 +1,7 @@
 """A question is made in one place, planned once, and its modules import one way."""
 
 import ast
+import functools
 import graphlib
 from pathlib import Path
 
@@ -23,8 +24,7 @@ ROOT = Path(bounds.__file__).parents[1]
 FOLDER = ROOT / "bounds" / "influence"
 
 
-def draw(**options):
-    return small_model(vocab_size=3, dtype="float64", **options)
+draw = functools.partial(small_model, vocab_size=3, dtype="float64")
 
 
 def calls(source):
@@ -36,30 +36,21 @@ def test_questions_are_made_and_substitutions_listed_in_one_place():
     files = [*ROOT.glob("bounds/**/*.py"), *ROOT.glob("benchmarks/**/*.py")]
     made = {"InfluenceRequest", "list_substitutions"}
     found = {x.relative_to(ROOT).as_posix(): calls(x.read_text()) & made for x in files}
-    assert {k: v for k, v in found.items() if v} == {
-        "bounds/influence/build.py": {"InfluenceRequest", "list_substitutions"}
-    }
+    assert {k: v for k, v in found.items() if v} == {"bounds/influence/build.py": made}
     assert calls("p = InfluenceRequest(model, tokens)") == {"InfluenceRequest"}
 
 
-def imported(path):
-    """The modules of the folder that one imports, for types alone too."""
-    name = "bounds.influence"
-    found = (x for x in ast.walk(ast.parse(path.read_text())))
-    modules = (x.module or "" for x in found if isinstance(x, ast.ImportFrom))
-    return {x for x in modules if x.startswith(f"{name}.")}
-
-
 def test_modules_of_influences_import_one_way():
-    def module(path):
-        return ".".join(path.relative_to(ROOT).with_suffix("").parts)
-
-    graph = {module(x): imported(x) for x in FOLDER.rglob("*.py")}
+    """For types alone too."""
+    graph = {}
+    for path in FOLDER.rglob("*.py"):
+        parts = ast.walk(ast.parse(path.read_text()))
+        imported = {x.module for x in parts if isinstance(x, ast.ImportFrom)}
+        graph[".".join(path.relative_to(ROOT).with_suffix("").parts)] = imported
     order = list(graphlib.TopologicalSorter(graph).static_order())
-    assert order.index("bounds.influence.request") < order.index(
-        "bounds.influence.method"
-    )
-    graph["bounds.influence.request"] |= {"bounds.influence.method"}
+    first, then = "bounds.influence.request", "bounds.influence.method"
+    assert order.index(first) < order.index(then)
+    graph[first] |= {then}
     with pytest.raises(graphlib.CycleError):
         graphlib.TopologicalSorter(graph).prepare()
 

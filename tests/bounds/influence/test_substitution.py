@@ -15,14 +15,13 @@ ROWS = np.array(
 )
 
 
-def pairs(symbols=None, positions=None, **options):
-    found = list_substitutions(
-        TOKENS, V, query=5, symbols=symbols, positions=positions, **options
-    )
-    return list(zip(found.position.tolist(), found.symbol.tolist(), strict=True))
-
-
 LAST = len(TOKENS) - 1
+
+
+def pairs(symbols=None, positions=None, **options):
+    options |= {"symbols": symbols, "positions": positions}
+    found = list_substitutions(TOKENS, V, query=LAST, **options)
+    return list(zip(found.position.tolist(), found.symbol.tolist(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -48,11 +47,9 @@ def test_only_what_is_asked_for_is_listed_once_and_in_order(question, asked):
 @pytest.mark.parametrize("substitutable", [None, [0, 1, 2, 3]])
 def test_rows_list_the_union_of_single_questions(include_query, substitutable):
     options = {"include_query": include_query, "substitutable": substitutable}
-    one_by_one = [
-        pair
-        for position, row in enumerate(ROWS)
-        for pair in pairs(row[row >= 0].tolist(), [position], **options)
-    ]
+    one_by_one = []
+    for position, row in enumerate(ROWS):
+        one_by_one += pairs(row[row >= 0].tolist(), [position], **options)
     assert pairs(ROWS, **options) == one_by_one
     assert pairs(ROWS.tolist(), **options) == one_by_one
 
@@ -76,26 +73,19 @@ def test_special_symbols_are_replaced_and_put_in_where_they_are_listed(symbols):
         ]
 
 
-def test_padding_alone_substitutes_nothing():
+def test_padding_alone_and_empty_lists_substitute_nothing():
     assert pairs(np.full((6, 2), -1)) == []
     assert pairs(np.zeros((0, 2), int), []) == []
-
-
-@pytest.mark.parametrize("symbols", [[], [[], [], []], np.zeros((3, 0))])
-def test_empty_lists_are_no_substitutes(symbols):
-    assert len(pairs(symbols, [0, 1, 2])) == 0
-
-
-def listed():
-    asked = np.zeros((6, V), bool)
-    for position, row in enumerate(ROWS[:5]):
-        asked[position, row[(row >= 0) & (row != TOKENS[position])]] = True
-    return asked
+    for symbols in ([], [[], [], []], np.zeros((3, 0))):
+        assert pairs(symbols, [0, 1, 2]) == []
 
 
 @pytest.mark.parametrize(("method", "layers"), [("incremental", 1), ("screened", 2)])
 def test_influences_of_rows_are_those_of_single_calls(method, layers):
-    model, asked = build({"num_layers": layers, "vocab_size": V}), listed()
+    model = build({"num_layers": layers, "vocab_size": V})
+    asked = np.zeros((6, V), bool)
+    for position, row in enumerate(ROWS[:5]):
+        asked[position, row[(row >= 0) & (row != TOKENS[position])]] = True
     whole = bounds.compute_influence(model, TOKENS, symbols=ROWS, method=method)
     every = bounds.compute_influence(model, TOKENS, method="exhaustive")
     assert np.array_equal(~np.isnan(whole.lower), asked)

@@ -13,8 +13,6 @@ import pytest
 
 from benchmarks import reference
 from bounds.influence import compute_influence, request
-from bounds.influence.build import build_request
-from bounds.influence.choice import choose_method
 from bounds.influence.inputs import classes
 from bounds.influence.methods import lumped
 from jax_models.model.position import Coordinates, PositionTable, ResidueTerm
@@ -48,26 +46,30 @@ LUMPABLE: dict[str, tuple[Any, ...]] = {
 }
 
 
-def with_places(model, places) -> Any:
-    return dataclasses.replace(model, position=places)
-
-
 def check_case(case, seed=0):
     case = dict(case)
     length, places = case.pop("length"), PLACES[case.pop("position")]
     query = {"last": -1, "first": 0, "middle": length // 2}[case.pop("query")]
     tied = case.pop("tied")
-    model = with_places(build({**case, "position": None}, seed), places)
+    model = dataclasses.replace(
+        build({**case, "position": None}, seed), position=places
+    )
     if tied:
         model = scaled_weights(model, query=0.0, query_bias=0.0)
     tokens = np.random.default_rng(seed).integers(0, case["vocab_size"], length)
-    question = {"query": query, "target": case["target"], "include_query": True}
+    hard = case["weighting"] != "softmax"
+    compare(model, tokens, hard=hard, query=query, target=case["target"])
+
+
+def compare(model, tokens, *, hard=True, **question) -> Any:
+    """Influences by classes, after comparing them with those of all rows."""
+    question["include_query"] = True
     exhaustive = compute_influence(model, tokens, method="exhaustive", **question)
     result = compute_influence(model, tokens, method="lumped", **question)
-    assert result.method == "lumped"
-    assert result.exact
+    assert (result.method, result.exact) == ("lumped", True)
     assert exhaustive.max > 1e-3
-    assert_agree(result, exhaustive, hard=case["weighting"] != "softmax")
+    assert_agree(result, exhaustive, hard=hard)
+    return result
 
 
 FEW = [
@@ -75,15 +77,8 @@ FEW = [
     {"weighting": "leftmost_hard", "num_layers": 2, "tied": True},
     {"weighting": "average_hard", "num_layers": 2, "position": "period 3"},
 ]
-USUAL = {
-    "length": 29,
-    "position": "none",
-    "query": "last",
-    "target": "activation",
-    "vocab_size": 3,
-    "temperature": "inverse_log",
-    "tied": False,
-}
+USUAL = {"length": 29, "position": "none", "query": "last", "target": "activation"}
+USUAL |= {"vocab_size": 3, "temperature": "inverse_log", "tied": False}
 
 
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case["weighting"])
@@ -104,17 +99,11 @@ def test_layers_may_read_ties_from_either_side():
     model = dataclasses.replace(model, layers=(model.layers[0], above))
     model = scaled_weights(model, query=0.0, query_bias=0.0)
     tokens = np.random.default_rng(2).integers(0, 3, 29)
-    question = {"query": 11, "include_query": True}
-    exhaustive = compute_influence(model, tokens, method="exhaustive", **question)
-    result = compute_influence(model, tokens, method="lumped", **question)
-    assert_agree(result, exhaustive, hard=True)
     # All keys tie, so that the ends alone are read, and by the query its own row.
-    largest = result.position_upper
+    largest = compare(model, tokens, query=11).position_upper
     assert (largest[[0, 11, 28]] > 1e-3).all()
     assert (np.delete(largest, [0, 11, 28]) < 1e-9).all()
 
-
-# ------------------------------------------------------------- beyond brute force
 
 LONG = 1_000_000
 NARROW = {"num_layers": 3, "d_model": 4, "d_ff": 8, "position": None}
@@ -142,9 +131,8 @@ def exact_influence(monkeypatch, model, tokens, position, symbol):
     counts = np.bincount(tokens[:-1], minlength=3)
     counts[tokens[position]] -= 1
     classes = [0, 1, 2, tokens[position], tokens[-1]]
-    monkeypatch.setattr(
-        reference, "row_weights", counted_weights(np.asarray([*counts, 1, 1]))
-    )
+    weights = counted_weights(np.asarray([*counts, 1, 1]))
+    monkeypatch.setattr(reference, "row_weights", weights)
     before = reference.forward(*written(model), classes, ar)[-1]
     classes[3] = symbol
     change = reference.forward(*written(model), classes, ar)[-1] - before
@@ -186,21 +174,11 @@ def test_the_oracle_notices_one_row_too_many(monkeypatch):
     assert not result.max_lower <= exact <= result.max_upper
 
 
-# ------------------------------------------------------------------------ choosing
-
-
-def test_it_is_chosen_where_it_is_the_cheapest():
-    tokens = np.random.default_rng(0).integers(0, 3, 60)
-    for position, chosen in ((None, "lumped"), ("sinusoidal", "incremental")):
-        model = build({"position": position})
-        choice = choose_method("auto", build_request(model, tokens))
-        assert choice.way.name == chosen
-
-
 def test_it_says_why_it_cannot():
     tokens = np.random.default_rng(0).integers(0, 3, 300)
     table = np.repeat(np.arange(100.0), 3)[:, None] * np.ones(8)
-    many = with_places(build({}), PositionTable(jnp.asarray(table)))
+    places = PositionTable(jnp.asarray(table))
+    many = dataclasses.replace(build({}), position=places)
     for model, given, said in (
         (build({"mask": "past", "position": None}), tokens, "layer 0 has mask 'past'"),
         (build({"num_layers": 0}), tokens, "the model has none"),
@@ -223,6 +201,6 @@ def test_position_encodings_are_formed_once(position, monkeypatch):
         return form(model, length)
 
     monkeypatch.setattr(request, "distinct_places", counted)
-    model = with_places(build({}), position)
+    model = dataclasses.replace(build({}), position=position)
     found = compute_influence(model, np.tile([0, 1, 2], 100))
     assert (found.method, lengths) == ("lumped", [300])

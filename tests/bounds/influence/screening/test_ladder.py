@@ -1,6 +1,7 @@
 """`screened`: the maximum is that of `exhaustive`, or the enclosure says that it is not."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,8 @@ from bounds.influence.substitution import list_substitutions
 from bounds.numbers.kind import ROUNDING
 from bounds.rounding.moved_inputs import RUNS
 from jax_models.model.reweight import with_dtype
-from tests.bounds.influence.asking import as_values
+from tests.bounds.influence.asking import ask
+from tests.bounds.influence.blocks.test_block_memory import held
 from tests.bounds.influence.expect import meet, refused
 from tests.bounds.influence.models import build
 
@@ -41,15 +43,18 @@ def assert_encloses(found, exact):
         assert found.max_upper - found.max_lower < 1e-8 * found.max
 
 
-def compare(model, tokens=TOKENS, **question):
-    """Returns the screen's answer after comparing it with the exhaustive one."""
-    asked = as_values(method="screened", **question)
-    found = compute_influence(model, tokens, **asked)
+def both(model, tokens=TOKENS, **question):
+    """The screen's answer and the exhaustive one, after comparing them."""
+    found = ask(model, tokens, method="screened", **question)
     mine = ("rtol", "budget", "progress", "rounding")
     question = {k: v for k, v in question.items() if k not in mine}
     exact = compute_influence(model, tokens, method="exhaustive", **question)
     assert_encloses(found, exact)
-    return found
+    return found, exact
+
+
+def compare(*given, **question):
+    return both(*given, **question)[0]
 
 
 def test_the_maximum_is_exact_with_few_evaluations():
@@ -67,10 +72,7 @@ def test_the_largest_estimate_is_evaluated_first(seed, monkeypatch):
     """Where attention is peaked errors are large, and upper ends in their order."""
     monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
     # The query's own two, and the two largest estimates.
-    found = compare(small(1.0, seed), include_query=True, budget=4)
-    exact = compute_influence(
-        small(1.0, seed), TOKENS, method="exhaustive", include_query=True
-    )
+    found, exact = both(small(1.0, seed), include_query=True, budget=4)
     assert found.uncertified > 30, "the errors are too small to tell"
     assert (found.kind, found.evaluated) == ("enclosure", 4)
     above = (found.upper > found.max_lower).sum()
@@ -119,12 +121,12 @@ def test_a_screen_without_radii_would_be_noticed(monkeypatch):
 
 def test_auto_screens_where_the_maximum_alone_is_asked(monkeypatch):
     monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:1])
-    asked = {"keep": "max"}
-    exact = compute_influence(small(scale=2.0), TOKENS, rounding="none", **asked)
+    largest = functools.partial(ask, small(scale=2.0), TOKENS, keep="max")
+    exact = largest(rounding="none")
     assert exact.method == "partial"
     monkeypatch.setattr(choice, "SCREEN_PAYS", 0.1)
     monkeypatch.setattr(choice, "WORTH", (0, 0))
-    found = compute_influence(small(scale=2.0), TOKENS, **asked)
+    found = largest()
     assert found.method == "screened"
     assert "what the screen leaves is enumerated" in found.reason
     assert found.uncertified == 0
@@ -146,11 +148,9 @@ def test_what_a_screen_holds_is_below_its_model(case):
     model, tokens = jax.eval_shape(lambda: small(**case)), np.resize(TOKENS, 4096)
     pairs = list_substitutions(tokens, 3, query=0)
     request = InfluenceRequest(model, tokens, 0, "activation", pairs)
-    base = jax.eval_shape(
-        lambda model: prepare_screen(model, jnp.asarray(tokens), 0, "activation"), model
-    )
-    held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(base))
-    assert (1 + RUNS) * held <= ladder.held_bytes(request) <= 3 * (1 + RUNS) * held
+    prepare = lambda model: prepare_screen(model, jnp.asarray(tokens), 0, "activation")
+    each = (1 + RUNS) * held(jax.eval_shape(prepare, model))
+    assert each <= ladder.held_bytes(request) <= 3 * each
 
 
 @pytest.mark.slow
@@ -192,19 +192,6 @@ def test_where_nothing_reaches_the_query_the_maximum_is_zero():
     assert (found.position, found.evaluated) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        ({"weighting": "average_hard"}, "layer 1 is average_hard"),
-        ({"num_layers": 1}, "it needs two layers, and the model has 1"),
-        ({"score": "additive"}, "layer 2 has additive ones"),
-    ],
-)
-def test_models_that_it_cannot_do_are_refused_with_the_reason(case, message):
-    with refused(message):
-        compute_influence(small(**case), TOKENS, method="screened")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("layer_norm", ["none", "pre", "post"])
 @pytest.mark.parametrize("mask", ["none", "future", "strict_past"])
@@ -221,8 +208,7 @@ def test_random_models_are_enclosed(layer_norm, mask, num_layers):
 @pytest.mark.slow
 def test_screens_of_long_inputs_close():
     model = small(0.7, d_model=16, d_ff=32, vocab_size=2)
-    tokens = np.random.default_rng(0).integers(0, 2, 512)
-    found = compare(model, tokens)
+    found = compare(model, np.random.default_rng(0).integers(0, 2, 512))
     assert found.kind == "exact"
     assert found.evaluated <= 16
 

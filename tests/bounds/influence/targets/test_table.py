@@ -27,8 +27,6 @@ from bounds.influence.build import build_request
 from bounds.influence.choice import choose_method
 from bounds.influence.methods import exhaustive
 from bounds.influence.propagation import change_block
-from bounds.influence.targets.table import parse_target
-from jax_models.constructions import build_preset
 from jax_models.model.pytree import pytree
 from tests.bounds.influence.expect import encloses, meet, refused
 from tests.bounds.influence.many_digits import every_pass, exact_influences
@@ -40,55 +38,49 @@ MODEL = build({"num_layers": 2, "position": None}, seed=1)
 
 
 @pytree
-class Probe(Target):
-    reads = "activation"
-    direction: Array
-
-    def change(self, base, change):
-        del base
-        return (change * self.direction).sum(axis=-1, keepdims=True)
-
-    def value(self, base):
-        return self.change(base, base)
-
-
-@pytree
 class Squares(Target):
     """The squared distance of two activations along a direction: of no single one."""
 
     reads = "activation"
     direction: Array
+    power = 2
 
     def change(self, base, change):
         del base
-        return ((change * self.direction).sum(axis=-1, keepdims=True)) ** 2
+        along = (change * self.direction).sum(axis=-1, keepdims=True)
+        return along**self.power
+
+
+@pytree
+class Probe(Squares):
+    power = 1
+
+    def value(self, base):
+        return self.change(base, base)
 
 
 DIRECTIONS = np.random.default_rng(0).normal(size=(2, MODEL.width))
-
-
 METHODS = ("exhaustive", "incremental", "partial", "lumped")
 
 
 @pytest.fixture(scope="module")
 def along():
     rows = every_pass(reference.forward, MODEL, INPUT)
-    watched = lambda x: x[-1] @ DIRECTIONS[0]
-    return exact_influences(
-        rows, lambda *ends: abs(watched(ends[1]) - watched(ends[0]))
-    )
+    along = lambda before, after: abs((after[-1] - before[-1]) @ DIRECTIONS[0])
+    exact = exact_influences(rows, along)
+    exact[-1] = np.nan  # the query's own row is not asked for
+    return exact
 
 
 @pytest.mark.parametrize(
-    ("method", "power"), [*((x, 2) for x in METHODS), *((x, 1) for x in METHODS[:2])]
+    ("method", "kind"),
+    [*((x, Squares) for x in METHODS), *((x, Probe) for x in METHODS[:2])],
 )
-def test_a_target_of_anyone_is_what_its_rule_says(method, power, along):
-    target = {1: Probe, 2: Squares}[power](jnp.asarray(DIRECTIONS[0]))
-    exact = along.copy()
-    exact[-1] = np.nan  # the query's own row is not asked for
+def test_a_target_of_anyone_is_what_its_rule_says(method, kind, along):
+    target = kind(jnp.asarray(DIRECTIONS[0]))
     found = bounds.compute_influence(MODEL, INPUT, method=method, target=target)
     assert found.exact
-    assert encloses(found, exact**power)
+    assert encloses(found, along**kind.power)
 
 
 @pytest.mark.parametrize(
@@ -146,15 +138,6 @@ def of_length(function, **options):
 influence = of_input(bounds.compute_influence)
 
 
-@pytest.mark.parametrize(
-    "name", ["kl", "jensen_shannon", "log_probabilities", "loss:0"]
-)
-def test_the_probability_of_a_lone_logit_is_not_watched(name):
-    target = parse_target(name, int)
-    with refused("has one logit, whose probability is always 1"):
-        bounds.compute_influence(build_preset("first"), [2, 0, 1], target=target)
-
-
 ENTRANCES = (
     *(influence, of_input(bounds.scan, "rows"), of_input(bounds.scan, "rows", True)),
     *(of_input(bounds.certify_influence), of_length(bounds.closed_form_bounds)),
@@ -179,34 +162,19 @@ def test_the_heads_row_is_watched_by_default(ask, model):
         assert repr(default) == repr(asked)
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        LogProbability(1),
-        LogProbabilitySum((0, 1), (FIRST, LAST)),
-        TargetFunction(lambda logits: logits),
-    ],
-    ids=["a logit's", "of rows of its own", "a function"],
-)
-def test_other_targets_of_the_head_are_too(target, model):
-    with refused("row alone"):
-        influence(model, LAST, target)
+def test_other_targets_of_the_head_are_too(model):
+    function = TargetFunction(lambda logits: logits)
+    rows = LogProbabilitySum((0, 1), (FIRST, LAST))
+    for target in (LogProbability(1), rows, function):
+        with refused("row alone"):
+            influence(model, LAST, target)
 
 
-def test_a_model_without_a_head_has_no_row_of_it(model):
+def test_only_a_head_has_a_row_and_it_is_a_word(model):
     with refused(r"head_row = .* has no head"):
         jm.apply(dataclasses.replace(model, readout=None), FOUR)
-
-
-def test_it_is_kept_in_a_file_of_version_2(model, tmp_path):
-    jm.save(model, tmp_path / "model.safetensors")
-    assert b"attention-bounds/2" in (tmp_path / "model.safetensors").read_bytes()
-    assert jm.load(tmp_path / "model.safetensors").head_row == model.head_row
     with refused(r"head_row = 'middle'; expected one of"):
         jm.apply(dataclasses.replace(model, head_row="middle"), FOUR)
-
-
-# One's own function.
 
 
 def watch(target, model):
@@ -218,15 +186,11 @@ def test_ones_own_function_has_radii_of_moved_weights_or_what_is_stated():
     named = watch("log_probabilities", model)
     plain = lambda logits: np.asarray(jax.nn.log_softmax(logits))
     for apply in (plain, jax.jit(jax.nn.log_softmax)):
-        moved, stated = (
-            watch(TargetFunction(apply, radius=radius), model)
-            for radius in (None, 1e-13)
-        )
-        for found in (moved, stated):
+        for radius, rounding in ((None, "all"), (1e-13, "stated")):
+            found = watch(TargetFunction(apply, radius=radius), model)
             assert found.exact
-            assert found.method == "exhaustive"
+            assert (found.method, found.rounding) == ("exhaustive", rounding)
             assert meet(found, named)
-        assert (moved.rounding, stated.rounding) == ("all", "stated")
 
 
 def test_symbols_that_the_model_does_not_replace_stay():
