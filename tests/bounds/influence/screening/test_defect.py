@@ -52,9 +52,8 @@ def test_no_change_goes_beyond_the_bounds_and_some_come_near(epsilon):
         return moved - slope, moved, slope
 
     arguments = [jnp.asarray(x) for x in (base, known, unknown)]
-    rest, moved, slope = (
-        np.linalg.norm(x, axis=1) for x in jax.vmap(difference)(*arguments)
-    )
+    found = jax.vmap(difference)(*arguments)
+    rest, moved, slope = (np.linalg.norm(x, axis=1) for x in found)
     size = jnp.linalg.norm(arguments[2], axis=1)[:, None]
     bounds = norm_defect(norm, arguments[0], arguments[1][..., None], size)
     defect, reach = (np.asarray(x)[:, 0] for x in bounds)
@@ -84,9 +83,8 @@ def test_entries_stay_within_their_defect_and_some_come_near(name):
     operation = BENT[name]
     base, known, unknown = entries(name)
     _, slope = jax.jvp(operation, tuple(base), tuple(unknown))
-    rest = np.abs(
-        operation(*(base + known + unknown)) - operation(*(base + known)) - slope
-    )
+    there = base + known
+    rest = np.abs(operation(*(there + unknown)) - operation(*there) - slope)
     rows = zip(base, known[..., None], jnp.abs(unknown)[..., None], strict=True)
     bound = np.asarray(defect(operation, *(Moved(*row) for row in rows)))[..., 0]
     assert (rest <= bound + 1e-12 * (1 + np.abs(slope) + bound)).all()

@@ -22,10 +22,8 @@ def second_layer(mask):
 @pytest.mark.parametrize("groups", [1, 4, 16])
 def test_every_row_is_in_a_group(groups):
     """Groups cover all rows, are of one size, and none is larger than it need be."""
-    rng = np.random.default_rng(0)
-    rows = group_rows(
-        rng.normal(size=(N, 3)), rng.normal(size=(N, 3)), rng.normal(size=N), groups
-    )
+    drawn = np.random.default_rng(0).normal
+    rows = group_rows(drawn(size=(N, 3)), drawn(size=(N, 3)), drawn(size=N), groups)
     assert set(rows.ravel()) == set(range(N))
     assert rows.shape[1] <= -(-N // groups) + 1
 

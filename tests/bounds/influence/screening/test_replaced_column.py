@@ -55,18 +55,15 @@ def test_the_known_turning_is_the_reference_s_derivative_less_the_base_s(
     attention, base = screened(mask, drawn, sharpness)
     position = jnp.asarray([2, 4], jnp.int32)
     prepared, store = base.prepared, base.prepared.store
-    h, e = store.keys.shape[0], store.keys.shape[2]
-    v, i = store.values.shape[2], position.size
+    (h, _, e), v, i = store.keys.shape, store.values.shape[2], position.size
     key, value = drawn(size=(h, N, e, i)), drawn(size=(h, N, v, i))
     dq = drawn(size=(N, h, e, i))
     none = jnp.zeros((h, N, i))
     moved = MovedColumns(jnp.asarray(key), jnp.asarray(value), none, none)
 
     # Written out: all is [h, j, m, i], of rows j and columns m.
-    queries, keys, values = map(
-        MANY.numbers, (prepared.queries, store.keys, store.values)
-    )
-    key, value, step = map(MANY.numbers, (key, value, dq))
+    given = prepared.queries, store.keys, store.values, key, value, dq
+    queries, keys, values, key, value, step = map(MANY.numbers, given)
     seen = np.tri(N, dtype=bool) if mask == "future" else np.ones((N, N), bool)
     raised = MANY.exp(np.einsum("hje,hme->hjm", queries, keys)) * seen
     a = (raised / raised.sum(axis=2, keepdims=True))[..., None]
