@@ -65,15 +65,12 @@ def test_cotangents_are_pulled_as_jax_pulls_them(case):
     layer, rng = build(case).layers[0], np.random.default_rng(0)
     program = layer.writes
     width = layer.attention.num_heads * layer.attention.value.shape[1]
-    given = {
-        "y": jnp.asarray(rng.normal(size=(ROWS, 8))),
-        "heads": jnp.asarray(rng.normal(size=(ROWS, width))),
-    }
+    sizes = {"y": 8, "heads": width}
+    given = {k: jnp.asarray(rng.normal(size=(ROWS, n))) for k, n in sizes.items()}
     run = lambda row: program.value(row)["out"]
     jacobians = jax.jit(jax.vmap(jax.jacobian(run)))(given)
     for wanted in (jnp.eye(8), jnp.asarray(rng.normal(size=(ROWS, 2, 8)))):
         found = pull(program, program.value(given), {"out": wanted})
         for name, jacobian in jacobians.items():
-            np.testing.assert_allclose(
-                *np.broadcast_arrays(found[name], wanted @ jacobian), 1e-11, 1e-11
-            )
+            ends = np.broadcast_arrays(found[name], wanted @ jacobian)
+            np.testing.assert_allclose(*ends, 1e-11, 1e-11)

@@ -44,9 +44,9 @@ def long_products(program):
                 yield shapes
 
 
-def draw(width, **options):
-    shape = {"num_layers": 2, "vocab_size": 3, "d_model": width}
-    return small_model(1, **{**shape, "position": None, "dtype": "float64", **options})
+def draw(**options):
+    shape = {"num_layers": 2, "vocab_size": 3, "position": None, "dtype": "float64"}
+    return small_model(1, **{**shape, **options})
 
 
 CASES = [
@@ -65,8 +65,7 @@ CASES = [
     ids=lambda x: x if isinstance(x, str) else ",".join(map(str, x.values())),
 )
 def test_kernels_form_products_over_many_rows_in_tiles(method, options):
-    model = draw(options["d_model"], **options)
-    request = build_request(model, TOKENS, positions=range(0, LENGTH, 200))
+    request = build_request(draw(**options), TOKENS, positions=range(0, LENGTH, 200))
     outline = Outline.of(METHODS[method], request)
     assert list(long_products(outline.base.jaxpr)) == []
     for part in outline.kernel.parts:
@@ -74,7 +73,7 @@ def test_kernels_form_products_over_many_rows_in_tiles(method, options):
 
 
 def test_a_forward_pass_forms_products_over_many_rows_in_tiles():
-    model = draw(5, layer_norm="post", num_classes=3)
+    model = draw(d_model=5, layer_norm="post", num_classes=3)
     assert list(long_products(jax.make_jaxpr(forward)(model, TOKENS))) == []
 
 
@@ -129,20 +128,13 @@ print(json.dumps(found))
 @pytest.mark.parametrize(
     "sizes", ["3 1 2", "3 3 1", "5 1 2", "6 1 1", "6 2 2", "6 3 1"]
 )
-def test_long_inputs_are_the_same_with_the_option_and_without(sizes, tmp_path):
-    results = []
+def test_long_inputs_are_the_same_with_the_option_and_without(sizes):
+    command, results = [sys.executable, "-c", MEASURE, *sizes.split()], []
     for flags in ("", REMEDY):
         settings = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
         settings["PYTHONWARNINGS"] = "ignore"
-        done = subprocess.run(
-            [sys.executable, "-c", MEASURE, *sizes.split()],
-            env=settings,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found = json.loads(done.stdout)
-        results.append(found)
+        done = subprocess.check_output(command, env=settings, text=True)
+        results.append(json.loads(done))
     without, with_option = results
     assert without.keys() == with_option.keys()
     for name, numbers in without.items():

@@ -61,14 +61,10 @@ def random_tokens(n, vocab_size=2):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("layer_norm", ["none", "pre"])
 def test_two_layers_keep_their_digits(layer_norm, dtype):
-    model, tokens = (
-        draw(2, dtype, mask="future", layer_norm=layer_norm),
-        random_tokens(24),
-    )
+    model = draw(2, dtype, mask="future", layer_norm=layer_norm)
+    tokens = random_tokens(24)
     assert_precise(model, tokens, [(i, 1 - tokens[i]) for i in (0, 12, 22, 23)])
 
-
-# ------------------------------------------------------------- dominant columns
 
 N = 8
 DOMINANT = 2  # The symbol whose key is ahead of all others.
@@ -86,9 +82,8 @@ def dominated_model(num_layers, where, gap, dtype) -> Any:
 
     no_column, no_row = lambda x: x.at[..., 0].set(0), lambda x: x.at[0].set(0)
     unread = dict.fromkeys(("query", "key", "value", "w1"), no_column)
+    unread |= dict.fromkeys(("output", "output_bias", "w2", "b2"), no_row)
     model = edit_weights(model, **unread)
-    outputs = ("output", "output_bias", "w2", "b2")
-    model = edit_weights(model, **dict.fromkeys(outputs, no_row))
     model = edit_weights(
         model,
         where,
@@ -106,19 +101,13 @@ def dominated_model(num_layers, where, gap, dtype) -> Any:
 
 
 INPUTS = {"leaves": [3], "arrives": [], "one of two leaves": [1, 5]}
+PLACES = [(0, 20.0), (0, 100.0), (1, 5.0), (1, 100.0)]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
     ("num_layers", "where", "gap"),
-    [
-        (1, 0, 5.0),
-        (1, 0, 36.0),
-        (2, 0, 20.0),
-        (2, 0, 100.0),
-        (2, 1, 5.0),
-        (2, 1, 100.0),
-    ],
+    [(1, 0, 5.0), (1, 0, 36.0), *((2, where, x) for where, x in PLACES)],
 )
 def test_a_dominant_column_leaves_or_arrives(num_layers, where, gap, dtype):
     model = dominated_model(num_layers, where, gap, dtype)
@@ -146,14 +135,11 @@ def test_the_dominant_column_is_dominant():
 def test_three_layers_keep_the_digits_of_a_tiny_change(weighting):
     """Two symbols whose embeddings nearly agree: a subtraction keeps half the digits."""
     model = draw(3, weighting=weighting, mask="future")
-    embedding = model.embedding.at[1].set(
-        model.embedding[0] + 1e-8 * (model.embedding[1] - model.embedding[0])
-    )
-    model = dataclasses.replace(model, embedding=embedding)
-    tokens = random_tokens(4)
-    expected = reference.influence(
-        *written(model), tokens, arithmetic=reference.multiprecision(50)
-    )
+    one, other = model.embedding
+    embedding = jnp.stack([one, one + 1e-8 * (other - one)])
+    model, tokens = dataclasses.replace(model, embedding=embedding), random_tokens(4)
+    digits = reference.multiprecision(50)
+    expected = reference.influence(*written(model), tokens, arithmetic=digits)
     assert np.nanmax(expected) < 1e-6
     found, subtracted = (
         compute_influence(model, tokens, method=method, rounding="none").upper
@@ -232,6 +218,5 @@ def test_another_sharpness_is_told_apart():
     tokens = bits_and_query(64)
     result = compute_influence(model, tokens, method="incremental", target="logits")
     assert abs(result.max / parity_influence(64) - 1) > 1e-10
-    assert result.max == pytest.approx(
-        parity_influence(64, SHARPNESS + 1e-8), rel=1e-12
-    )
+    there = parity_influence(64, SHARPNESS + 1e-8)
+    assert result.max == pytest.approx(there, rel=1e-12)

@@ -1,6 +1,7 @@
 """No influence is off by more than its radius, and errors are noticed, in both types."""
 
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -39,10 +40,6 @@ SEEDS = range(10)
 def config(family, drawn, dtype="float32", layers=2):
     shape = {"dtype": dtype, "layers": layers}
     return {"family": family, "drawn": drawn, "seed": 0, **shape}
-
-
-def outside(row):
-    return sum(radii.of_methods(row, "moved_outside"))
 
 
 def question(family, drawn, **options):
@@ -86,22 +83,29 @@ def test_large_scores_of_classes_round_anew_in_every_run(layers, drawn):
 
 def test_what_a_scan_makes_of_a_table_is_inside():
     row = radii.measure_model(config("maps", 5, layers=1))
-    assert outside(row) == 0
     assert max(radii.of_methods(row, "moved_of_radius")) < 0.5
 
 
-def test_nearly_equal_symbols_are_known_to_their_last_digits(monkeypatch):
+@pytest.fixture
+def move_otherwise(monkeypatch):
+    """Replaces parts of moved requests by those that a function makes of what is asked."""
+    plain = moved.moved_request
+
+    def replace(parts):
+        def wrong(request, run):
+            return dataclasses.replace(plain(request, run), **parts(request, run))
+
+        monkeypatch.setattr(moved, "moved_request", wrong)
+
+    return replace
+
+
+def test_nearly_equal_symbols_are_known_to_their_last_digits(move_otherwise):
     """Embeddings that moved entry by entry would make radii of them far wider."""
     asked = question("nearly equal", 1)
     truth = truth_of(asked)
     assert shares(asked, INCREMENTAL, truth)[1].max() < 5e-3
-    plain = moved.moved_request
-
-    def every_weight(request, run):
-        model = move_alike(request.model, run)
-        return dataclasses.replace(plain(request, run), model=model)
-
-    monkeypatch.setattr(moved, "moved_request", every_weight)
+    move_otherwise(lambda request, run: {"model": move_alike(request.model, run)})
     assert shares(asked, INCREMENTAL, truth)[1].max() > 1
 
 
@@ -112,30 +116,20 @@ def posed(name):
     return asked, truth.astype(np.float64)
 
 
-def test_what_a_norm_takes_away_is_seen_where_rows_move(monkeypatch):
+def test_what_a_norm_takes_away_is_seen_where_rows_move(move_otherwise):
     """Three influences are off by some hundred thousand of what a moved base pass tells."""
     asked, truth = posed("norm offset")
     for method in (INCREMENTAL, EXHAUSTIVE):
         assert shares(asked, method, truth)[0].max() < 0.5
-    plain = moved.moved_request
-
-    def nothing_inside(request, run):
-        return dataclasses.replace(plain(request, run), run=0)
-
-    monkeypatch.setattr(moved, "moved_request", nothing_inside)
+    move_otherwise(lambda *_: {"run": 0})
     assert shares(asked, INCREMENTAL, truth)[0].max() > 100
 
 
-def test_weights_alone_do_not_tell_what_keys_share(monkeypatch):
+def test_weights_alone_do_not_tell_what_keys_share(move_otherwise):
     """Neither rows that are formed nor the base pass moved: scores round alike in all."""
     asked, truth = posed("row offset")
     assert shares(asked, EXHAUSTIVE, truth)[0].max() < 0.5
-    plain = moved.moved_request
-
-    def weights(request, run):
-        return dataclasses.replace(plain(request, run), shared=SharedBase(), run=0)
-
-    monkeypatch.setattr(moved, "moved_request", weights)
+    move_otherwise(lambda *_: {"shared": SharedBase(), "run": 0})
     assert shares(asked, EXHAUSTIVE, truth)[0].max() > 1
 
 
@@ -188,12 +182,7 @@ def test_programs_that_move_leave_nothing_in_the_traces_of_others():
 
 
 V, N = 3, TOKENS.size
-
-
-def wrap(apply, params, **options) -> bounds.Callable:
-    return bounds.Callable(
-        apply, params, batched=False, vocab_size=V, check=False, **options
-    )
+wrap = functools.partial(bounds.Callable, batched=False, vocab_size=V, check=False)
 
 
 TERMS = np.random.default_rng(3).normal(size=(V, 400)).astype(np.float32)
@@ -223,11 +212,8 @@ def test_parameters_that_move_tell_how_far_a_function_rounds(host):
 
 def test_a_function_that_says_another_thing_again_stays_estimated():
     noise = np.random.default_rng(0)
-    model = wrap(
-        lambda table, tokens: table[tokens, :4].sum(axis=0) + noise.normal(size=4),
-        TERMS,
-        host=True,
-    )
+    noisy = lambda table, tokens: table[tokens, :4].sum(axis=0) + noise.normal(size=4)
+    model = wrap(noisy, TERMS, host=True)
     assert bounds.compute_influence(model, TOKENS).kind == "estimated"
     with refused("rounding = 'all', but the function says another thing"):
         bounds.compute_influence(model, TOKENS, rounding="all")
@@ -277,7 +263,7 @@ def test_the_truth_is_inside(monkeypatch, family, drawn, layers, dtype):
     if attack:
         monkeypatch.setattr(radii, "METHODS", (INCREMENTAL, EXHAUSTIVE))
     row = radii.measure_model(config(family, drawn, dtype, layers))
-    assert outside(row) == 0
+    assert not any(radii.of_methods(row, "moved_outside"))
     if attack:
         assert max(radii.of_methods(row, "moved_of_radius")) < 0.5
         return
@@ -330,11 +316,11 @@ def test_the_rest_is_summed_apart_from_the_top_column(monkeypatch):
 
 def test_a_change_that_underflows_is_not_called_zero(monkeypatch):
     asked = config("underflow", 1, "float64", 1)
-    assert outside(radii.measure_model(asked)) == 0
-    monkeypatch.setattr(
-        request, "reached", lambda *a: np.zeros((a[3].size, a[2].size), bool)
-    )
-    assert radii.measure_model(asked)["incremental_moved_outside"] > 0
+    outside = lambda: radii.measure_model(asked)["incremental_moved_outside"]
+    assert outside() == 0
+    nothing = lambda *a: np.zeros((a[3].size, a[2].size), bool)
+    monkeypatch.setattr(request, "reached", nothing)
+    assert outside() > 0
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -342,14 +328,9 @@ def test_published_parity_keeps_its_digits(dtype):
     """Every bit has one influence; its error is in the radius, which is no wider."""
     bits, model = 64, published_parity(C, dtype)
     truth = bit_influence(float(np.asarray(C, dtype)), bits)
+    asked = {"method": "incremental", "target": "logits", "rounding": "all"}
     for tokens in (np.ones(bits, int), np.arange(bits) % 2):
-        found = compute_influence(
-            model,
-            np.append(tokens, 2),
-            method="incremental",
-            target="logits",
-            rounding="all",
-        )
+        found = compute_influence(model, np.append(tokens, 2), **asked)
         lower, upper = (x[:bits] for x in (found.position_lower, found.position_upper))
         assert (lower <= truth).all()
         assert (truth <= upper).all()
@@ -394,12 +375,10 @@ def test_the_supremum_is_not_taken_for_an_error_of_passes():
 
 def test_what_masks_keep_away_is_exactly_zero_however_radii_are_asked_for():
     model = build({"num_layers": 1, "mask": "future"})
-    for reduce in (None, "none", "max"):
-        asked: dict[str, Any] = {"rows": [2], "reduce": reduce, "positions": [1, 4]}
-        for rounding in ("all", "none"):
-            found = scan(model, TOKENS[:6], rounding=rounding, **asked)
-            last = found.values[1]
-            there = ~np.isnan(last)
-            assert (last[there] == 0).all()
-            assert (found.upper[1][there] == 0).all()
-            assert found.enclosed[1][there].all()
+    for reduce, rounding in itertools.product((None, "none", "max"), ("all", "none")):
+        asked: dict[str, Any] = {"reduce": reduce, "rounding": rounding}
+        found = scan(model, TOKENS[:6], rows=[2], positions=[1, 4], **asked)
+        there = ~np.isnan(found.values[1])
+        assert (found.values[1][there] == 0).all()
+        assert (found.upper[1][there] == 0).all()
+        assert found.enclosed[1][there].all()

@@ -52,9 +52,8 @@ def assert_is(scan, exact):
 @pytest.mark.parametrize(("name", "method"), BOTH)
 def test_all_rows_are_brute_force(name, method):
     model = model_of(name)
-    ask = functools.partial(
-        bounds.recipes.deletions, model, TOKENS, method=method, ties="ignore"
-    )
+    asked = {"method": method, "ties": "ignore"}
+    ask = functools.partial(bounds.recipes.deletions, model, TOKENS, **asked)
     moved = by_brute_force(model, jm.apply)
     found = ask(rows="all")
     assert_is(found, np.linalg.norm(moved, axis=-1))

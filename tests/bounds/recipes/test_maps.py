@@ -12,10 +12,16 @@ from tests.bounds.influence.expect import refused
 from tests.bounds.influence.test_scan import INPUT, N, jacobian_map, passes
 
 
+@functools.cache
 def logits_of_passes():
     """The model, logits [n, V], and logits [n, V, n, V] of every substitution."""
     model, _, logits = passes("two layers")
     return model, logits[0, INPUT[0]], logits
+
+
+def ask(recipe, **question):
+    function = getattr(bounds.recipes, recipe)
+    return function(logits_of_passes()[0], INPUT, rounding="none", **question)
 
 
 def log_odds(logits, letters, epsilon):
@@ -39,13 +45,12 @@ def odds_map(letters, epsilon):
     [([2, 0, 1], "bits", None), ([0, 1, 2], "nats", [4, 1, 2]), ([2, 0], "nats", None)],
 )
 def test_a_dependency_map_is_its_definition(letters, unit, at):
-    model, _, _ = logits_of_passes()
-    asked: dict[str, Any] = {"symbols": letters, "positions": at, "rounding": "none"}
+    asked: dict[str, Any] = {"symbols": letters, "positions": at}
     epsilon, of = 1e-10, np.log(2)  # as published, by default
     if unit == "nats":
         epsilon, of = 1e-3, 1.0
         asked |= {"epsilon": epsilon, "unit": unit}
-    found = bounds.recipes.dependency_map(model, INPUT, **asked)
+    found = ask("dependency_map", **asked)
     at = range(N) if at is None else at
     exact = odds_map(letters, epsilon)[np.ix_(at, at)] / of
     np.fill_diagonal(exact, 0)
@@ -73,16 +78,9 @@ def centred_map(letters, left_out, symmetrize):
     ],
 )
 def test_a_categorical_jacobian_is_its_definition(letters, symmetrize, left_out):
-    model, _, _ = logits_of_passes()
-    found = bounds.recipes.categorical_jacobian(
-        model,
-        INPUT,
-        symbols=letters,
-        rounding="none",
-        reduce=bounds.Frobenius(
-            symmetrize=symmetrize, wild_type="left_out" if left_out else "zero"
-        ),
-    )
+    wild_type = "left_out" if left_out else "zero"
+    reduce = bounds.Frobenius(symmetrize=symmetrize, wild_type=wild_type)
+    found = ask("categorical_jacobian", symbols=letters, reduce=reduce)
     exact = centred_map(letters, left_out, symmetrize)
     np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)
     other = centred_map(letters, not left_out, symmetrize)
@@ -91,21 +89,19 @@ def test_a_categorical_jacobian_is_its_definition(letters, symmetrize, left_out)
 
 @pytest.mark.parametrize("reduce", [None, "max"])
 def test_a_categorical_jacobian_is_a_norm_of_the_centred_tensor(reduce):
-    model, _, _ = logits_of_passes()
     with refused(r"reduce = .* norm of the centred tensor"):
-        bounds.recipes.categorical_jacobian(model, INPUT, reduce=reduce)
+        ask("categorical_jacobian", reduce=reduce)
 
 
 def test_mutagenesis_is_the_change_of_every_entry():
-    model, base, every = logits_of_passes()
-    ask = functools.partial(bounds.recipes.mutagenesis, model, INPUT, rounding="none")
-    found = ask(rows=2)
+    _, base, every = logits_of_passes()
+    found = ask("mutagenesis", rows=2)
     exact = (every - base)[:, :, 2]
     exact[np.arange(N), INPUT] = np.nan
     np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)
     outputs = (found.values + found.base)[~np.isnan(exact)]
     np.testing.assert_allclose(outputs, every[:, :, 2][~np.isnan(exact)], atol=1e-9)
-    one = ask(target=LogProbability(1), rows=2)
+    one = ask("mutagenesis", target=LogProbability(1), rows=2)
     assert one.axes == ("position", "symbol")
     logs = base - np.log(np.exp(base).sum(axis=-1, keepdims=True))
     np.testing.assert_allclose(one.base, [[logs[2, 1]]], rtol=1e-12)
@@ -121,9 +117,7 @@ def test_mutagenesis_is_the_change_of_every_entry():
     ],
 )
 def test_what_a_recipe_sets_is_refused_in_its_name(recipe, name):
-    model, _, _ = logits_of_passes()
-    ask = getattr(bounds.recipes, recipe)
     with pytest.raises(TypeError, match=rf"^{recipe}\(\) sets {name} itself; leave it"):
-        ask(model, INPUT, **{name: 1})
+        ask(recipe, **{name: 1})
     with pytest.raises(TypeError, match=rf"^{recipe}\(\) got .* argument 'tea'$"):
-        ask(model, INPUT, tea=1)
+        ask(recipe, tea=1)

@@ -57,16 +57,12 @@ def test_masked_marginals_are_those_of_masked_passes(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_wild_type_marginals_are_those_of_one_pass(name):
     model, tokens, _, unmasked = passes(name)
-    found = bounds.recipes.wild_type_marginals(
-        model, tokens, symbols=LETTERS, positions=[7, 2, 10]
-    )
+    given = {"positions": [7, 2, 10]}
+    ask = functools.partial(bounds.recipes.wild_type_marginals, model, tokens, **given)
+    found = ask(symbols=LETTERS)
     assert_is(found, marginals(unmasked, tokens, LETTERS)[[7, 2, 10]])
-    bits = bounds.recipes.wild_type_marginals(
-        model, tokens, symbols=LETTERS[::-1], positions=[7, 2, 10], unit="bits"
-    )
-    np.testing.assert_allclose(
-        bits.values[:, ::-1] * np.log(2), found.values, rtol=1e-14
-    )
+    bits = ask(symbols=LETTERS[::-1], unit="bits").values[:, ::-1]
+    np.testing.assert_allclose(bits * np.log(2), found.values, rtol=1e-14)
 
 
 def test_a_masked_position_has_no_wild_type():
@@ -91,16 +87,14 @@ def test_without_radii_marginals_are_estimates():
     np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-9)
 
 
-def test_symbols_are_different_and_some():
+@pytest.mark.parametrize(
+    "recipe", ["masked_marginals", "wild_type_marginals", "mutagenesis"]
+)
+def test_symbols_are_different_and_some(recipe):
     model, tokens, _, _ = passes("esm")
-    for recipe in (
-        bounds.recipes.masked_marginals,
-        bounds.recipes.wild_type_marginals,
-        bounds.recipes.mutagenesis,
-    ):
-        for symbols in ([5, 5, 4], []):
-            with refused("expected one or more different symbols"):
-                recipe(model, tokens, symbols=symbols)
+    for symbols in ([5, 5, 4], []):
+        with refused("expected one or more different symbols"):
+            getattr(bounds.recipes, recipe)(model, tokens, symbols=symbols)
 
 
 def test_what_has_no_marginals_is_refused():
@@ -113,11 +107,8 @@ def test_what_has_no_marginals_is_refused():
         bounds.recipes.masked_marginals(model, tokens, mask=MASK, unit="decibel")
     classifier = jm.from_pretrained(FIXTURES / "bert_classifier")
     headless = jm.from_pretrained(FIXTURES / "bert", head="none")
-    for recipe in (
-        bounds.recipes.wild_type_marginals,
-        bounds.recipes.dependency_map,
-        bounds.recipes.categorical_jacobian,
-    ):
+    for name in ("wild_type_marginals", "dependency_map", "categorical_jacobian"):
+        recipe = getattr(bounds.recipes, name)
         with refused("needs a language model"):
             recipe(classifier, tokens)
         with refused('the model has no head .head "none" was asked for, or'):

@@ -55,9 +55,6 @@ def host(apply, **options) -> bounds.Callable:
 REDUCTIONS: list[Any] = [None, "none", "max", "mean", Frobenius(symmetrize="map")]
 
 
-# ------------------------------------------------------------------- what it computes
-
-
 QUESTIONS: list[dict[str, Any]] = [
     *({"rows": "all", "reduce": reduce} for reduce in REDUCTIONS),
     {"rows": [7, -1], "diagonal": False},
@@ -88,10 +85,8 @@ def test_a_scan_of_a_models_own_pass_is_that_of_the_model(question, batched):
 def test_a_scan_of_another_models_pass_is_told_from_it():
     other = build({"num_layers": 1, "num_classes": 3}, seed=1)
     question = {"rows": "all", "target": "logits"}
-    expected = scan(MODEL, TOKENS, **question)
-    assert not meet(
-        scan(wrap(params=other, radius=RADIUS), TOKENS, **question), expected
-    )
+    found = scan(wrap(params=other, radius=RADIUS), TOKENS, **question)
+    assert not meet(found, scan(MODEL, TOKENS, **question))
 
 
 @pytest.mark.parametrize("query", [-1, 4])
@@ -116,14 +111,13 @@ def test_without_a_radius_and_parameters_nothing_is_enclosed():
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_host_function_is_what_it_says_and_its_vector_has_no_rows(batched):
     apply = table_sum if batched else lambda tokens: table_sum(tokens[None])[0]
-    found = scan(host(apply, batched=batched), TOKENS, reduce="none")
+    function = host(apply, batched=batched)
+    found = scan(function, TOKENS, reduce="none")
     assert found.axes == ("position", "symbol", "target")
     moved = TABLE - TABLE[np.arange(N), TOKENS][:, None]
     own = np.arange(V) == TOKENS[:, None]
     np.testing.assert_allclose(found.values[~own], moved[~own], atol=1e-12)
-    norms = bounds.compute_influence(
-        host(apply, batched=batched), TOKENS, include_query=True
-    )
+    norms = bounds.compute_influence(function, TOKENS, include_query=True)
     expected = np.linalg.norm(moved, axis=-1)[~own]
     np.testing.assert_allclose(norms.upper[~own], expected, atol=1e-12)
 
@@ -145,10 +139,8 @@ def test_values_are_enclosed_at_the_stated_radius_for_every_reading():
     """Evaluations that are all off by r, one way or the other, are within two of them."""
     r, sign = 0.25, {0: 1.0, 1: -1.0, 2: 1.0}
     shift = lambda tokens: np.vectorize(sign.get)(tokens[:, :1]) * r / 2
-    plain, off = (
-        host(table_sum, check=False),
-        host(lambda x: table_sum(x) + shift(x), radius=r),
-    )
+    plain = host(table_sum, check=False)
+    off = host(lambda x: table_sum(x) + shift(x), radius=r)
     for reduce in (None, "none", "max", "mean"):
         true, found = (scan(x, TOKENS, reduce=reduce) for x in (plain, off))
         there = ~np.isnan(true.values)
@@ -157,26 +149,19 @@ def test_values_are_enclosed_at_the_stated_radius_for_every_reading():
         assert (found.values != true.values)[there].any()
 
 
-# ----------------------------------------------------------------- how it is compiled
-
-
 def test_two_inputs_of_one_length_are_traced_once():
-    traced = []
+    # Single passes, which a check makes, are a program of their own.
+    for check, times in ((False, 1), (True, 2)):
+        traced = []
 
-    def apply(params, tokens):
-        traced.append(tokens.shape)
-        return logits(params, tokens)
+        def apply(params, tokens, traced=traced):
+            traced.append(tokens.shape)
+            return logits(params, tokens)
 
-    model = wrap(apply, check=False)
-    for tokens in (TOKENS, (TOKENS + 1) % V):
-        bounds.compute_influence(model, tokens)
-    assert traced == [(N,)]
-    # The single passes are a program of their own, made once too.
-    traced.clear()
-    model = wrap(apply)
-    for tokens in (TOKENS, (TOKENS + 1) % V):
-        bounds.compute_influence(model, tokens)
-    assert len(traced) == 2
+        model = wrap(apply, check=check)
+        for tokens in (TOKENS, (TOKENS + 1) % V):
+            bounds.compute_influence(model, tokens)
+        assert traced == [(N,)] * times
 
 
 def test_parameters_are_arguments_of_the_program_and_no_constants():
@@ -191,20 +176,21 @@ def test_parameters_are_arguments_of_the_program_and_no_constants():
     sizes = []
     for given in (model, wrap(lambda _, tokens: apply(params, tokens), None)):
         program: Any = given._run
-        traced = program.trace(
-            given.arrays, np.zeros((1, N), np.int32), np.zeros(1, np.int32)
-        )
+        inputs = np.zeros((1, N), np.int32), np.zeros(1, np.int32)
+        traced = program.trace(given.arrays, *inputs)
         sizes.append(sum(np.size(x) for x in traced.jaxpr.consts))
     assert sizes[0] == 0
     assert sizes[1] >= V * 4096, "the law is not told apart from constants"
     assert bounds.compute_influence(model, TOKENS).max == 0.0
 
 
-# ------------------------------------------------------------- what is not believed
-
-
 def mixing(tokens):
     return table_sum(tokens) + 1e-6 * table_sum(tokens).mean(axis=0)
+
+
+def mixing_traced(weights, tokens):
+    sums = weights[tokens].sum(axis=1)
+    return sums - sums.mean(axis=0)
 
 
 def dropping(generator):
@@ -213,17 +199,11 @@ def dropping(generator):
 
 FAULTS = {
     "mixing": lambda: host(mixing),
-    "mixing traced": lambda: wrap(
-        lambda w, tokens: (lambda y: y - y.mean(axis=0))(w[tokens].sum(axis=1)),
-        jnp.asarray(TABLE[0]),
-        batched=True,
-    ),
+    "mixing traced": lambda: wrap(mixing_traced, jnp.asarray(TABLE[0]), batched=True),
     "dropout": lambda: host(dropping(np.random.default_rng(0))),
     "order": lambda: host(lambda tokens: table_sum(tokens)[::-1]),
     "rolled": lambda: host(lambda tokens: np.roll(table_sum(tokens), 1, axis=0)),
-    "integers": lambda: host(
-        lambda tokens: tokens.sum(axis=1) + (len(tokens) > 1) * 10**9
-    ),
+    "integers": lambda: host(lambda x: x.sum(axis=1) + (len(x) > 1) * 10**9),
 }
 
 
@@ -267,9 +247,8 @@ def test_a_host_function_may_write_to_its_input_and_use_its_buffer_again():
 
 
 def test_a_radius_without_its_base_is_caught(monkeypatch):
-    monkeypatch.setattr(
-        function_blocks, "_radii", lambda stated, inputs: np.zeros(len(inputs))
-    )
+    none = lambda stated, inputs: np.zeros(len(inputs))
+    monkeypatch.setattr(function_blocks, "_radii", none)
     with pytest.raises(AssertionError):
         test_values_are_enclosed_at_the_stated_radius_for_every_reading()
 
@@ -346,9 +325,6 @@ def test_the_ends_are_two_radii_and_the_rounding_of_the_norm_away(which):
 def test_two_radii_are_not_added_to_less_than_their_sum():
     """1 + 2^-53 is 1 in floating point; a function that stays has nothing beside it."""
     small = 2.0**-53
-    found = ask(
-        lambda tokens: np.ones(1),
-        [0, 0],
-        radius=lambda tokens: small if tokens.any() else 1.0,
-    )
+    radius = lambda tokens: small if tokens.any() else 1.0
+    found = ask(lambda tokens: np.ones(1), [0, 0], radius=radius)
     assert Fraction(found.max_upper) >= Fraction(1) + Fraction(small)

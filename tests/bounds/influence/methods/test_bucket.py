@@ -53,75 +53,65 @@ def test_lengths_grow_by_less_than_a_seventh():
 
 RNG = np.random.default_rng(0)
 MEAN = {"pooling": jm.Pooling("mean", True)}
-# Parts of models, further fields, and keywords of scans.
-SCANS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+NOWHERE = {"position": None}
+SLOPES = jm.Alibi(jnp.asarray([0.5, 0.1]))
+BUCKETS = jm.DistanceBuckets(jnp.asarray(RNG.normal(size=(2, 8))), max_distance=9)
+TABLE = jm.PositionTable(jnp.asarray(RNG.normal(size=(13, 8))))
+HARD = {"weighting": "leftmost_hard", "num_layers": 3, "tie_resolution": 1e-6}
+# Parts of models, their pooling and head row among them, and keywords of scans.
+SCANS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "rotary, all rows": (
-        {"rotary": jm.Rotary(4), "position": None, "num_layers": 3},
-        {},
+        {"rotary": jm.Rotary(4), **NOWHERE, "num_layers": 3},
         {"rows": "all", "method": "incremental"},
     ),
     "slopes, most rows": (
-        {"distance_bias": jm.Alibi(jnp.asarray([0.5, 0.1])), "position": None},
-        {},
+        {"distance_bias": SLOPES, **NOWHERE},
         {"rows": list(range(1, 11)), "method": "partial"},
     ),
     "buckets of distances, two rows": (
-        {
-            "distance_bias": jm.DistanceBuckets(
-                jnp.asarray(RNG.normal(size=(2, 8))), max_distance=9
-            ),
-            "position": None,
-        },
-        {},
+        {"distance_bias": BUCKETS, **NOWHERE},
         {"rows": [7, 2], "method": "incremental", "target": "log_probabilities"},
     ),
     "window and a map": (
         {"window": 4},
-        {},
         {"rows": "all", "target": "logits", "reduce": bounds.Frobenius()},
     ),
     "table that ends": (
-        {"position": jm.PositionTable(jnp.asarray(RNG.normal(size=(13, 8))))},
-        {},
+        {"position": TABLE},
         {"rows": "all", "target": bounds.influence.LogProbability(1)},
     ),
-    "mean of rows": ({}, MEAN, {"target": "pooled", "method": "incremental"}),
-    "distance of means": ({}, MEAN, {"target": "cosine_distance", "method": "partial"}),
-    "last row": ({}, {"pooling": jm.Pooling("last")}, {"target": "pooled"}),
+    "mean of rows": (MEAN, {"target": "pooled", "method": "incremental"}),
+    "distance of means": (MEAN, {"target": "cosine_distance", "method": "partial"}),
+    "last row": ({"pooling": jm.Pooling("last")}, {"target": "pooled"}),
     "sum over some rows": (
-        {},
         {},
         {"target": bounds.influence.LogProbabilitySum((0, 2), (3, 8))},
     ),
-    "head of the first row": ({}, {"head_row": "first"}, {"target": "logits"}),
+    "head of the first row": ({"head_row": "first"}, {"target": "logits"}),
     "few positions": (
-        {},
         MEAN,
         {"positions": [3], "method": "exhaustive", "target": "pooled"},
     ),
-    "hard layers": (
-        {"weighting": "leftmost_hard", "num_layers": 3, "tie_resolution": 1e-6},
-        {},
-        {"method": "incremental", "ties": "ignore"},
-    ),
+    "hard layers": (HARD, {"method": "incremental", "ties": "ignore"}),
     "own rows": (
         {"mask": "past"},
-        {},
         {"rows": "own", "target": "logits", "method": "partial"},
     ),
     "meshes": (
         {"mask": "past"},
-        {},
         {"rows": "all", "run": bounds.Run(mesh=device_mesh(2))},
     ),
 }
+OF_MODELS = ("pooling", "head_row")
 
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("case", SCANS)
 def test_scans_of_padded_inputs_are_those_without(case, unpadded):
-    parts, more, question = SCANS[case]
-    model = dataclasses.replace(build(parts), **more)
+    parts, question = SCANS[case]
+    more = {name: parts[name] for name in OF_MODELS if name in parts}
+    drawn = build({k: x for k, x in parts.items() if k not in more})
+    model = dataclasses.replace(drawn, **more)
     of_table = {f.name for f in dataclasses.fields(TableOptions)}
     table = TableOptions(**{k: v for k, v in question.items() if k in of_table})
     others = {k: v for k, v in question.items() if k in ASKED}
@@ -138,9 +128,10 @@ def test_scans_of_padded_inputs_are_those_without(case, unpadded):
 
 @pytest.mark.usefixtures("short")
 def test_the_largest_influences_of_a_padded_input_have_radii(unpadded):
-    model, question = build({"mask": "future"}), {"rounding": "top"}
-    ask = functools.partial(bounds.compute_influence, model, TOKENS, **question)
-    found, alone = ask(method="incremental"), unpadded(ask, method="incremental")
+    asked: dict[str, Any] = {"rounding": "top", "method": "incremental"}
+    model = build({"mask": "future"})
+    ask = functools.partial(bounds.compute_influence, model, TOKENS, **asked)
+    found, alone = ask(), unpadded(ask)
     assert found.exact
     assert found.enclosed is not None
     assert 0 < found.enclosed.sum() <= found.substitutions
@@ -162,35 +153,33 @@ def test_a_padded_key_that_is_seen_is_noticed(plant, unpadded):
     assert not meet(bounds.scan(model, TOKENS, rows="all"), alone)
 
 
-def request(model, **question):
-    return build_request(model, TOKENS, **question)
-
-
 @pytest.mark.usefixtures("short")
 def test_what_depends_on_the_length_keeps_its_own():
-    model = build({})
-    assert bucket_length(request(model)) == 16
-    power = jm.model.position.PowerTerm
-    for term in (power(0, length_power=-1.0), power(0, position_power=-1, offset=-14)):
-        position = jm.Coordinates((term,))
-        assert bucket_length(request(build({"position": position}))) is None
-    position = jm.Coordinates((power(0, position_power=-1),))
-    assert bucket_length(request(build({"position": position}))) == 16
-    vanishing = build({"layer_norm": "post", "layer_norm_epsilon": 0.0})
-    assert bucket_length(request(vanishing)) is None
+    model, power = build({}), jm.model.position.PowerTerm
     dropout = dataclasses.replace(model, token_dropout=TokenDropout(2, 0.12))
-    assert bucket_length(request(dropout)) is None
     some = np.where(TOKENS == 2, 0, TOKENS)
-    fixed = build_request(dropout, some, symbols=[0, 1])
-    assert bucket_length(fixed) == 16
-    half = request(model, precision="bfloat16")
-    assert bucket_length(half) is None
     every = bounds.influence.LogProbabilitySum((0,) * 12)
-    assert bucket_length(request(model, target=every)) is None
-    function = bounds.Callable(
-        lambda _, x: jnp.ones(2) * x.sum(), vocab_size=3, batched=False
-    )
-    assert bucket_length(request(function)) is None
+    sums = lambda _, x: jnp.ones(2) * x.sum()
+
+    def at(**term):
+        return build({"position": jm.Coordinates((power(0, **term),))})
+
+    for padded in (
+        build_request(model, TOKENS),
+        build_request(at(position_power=-1), TOKENS),
+        build_request(dropout, some, symbols=[0, 1]),
+    ):
+        assert bucket_length(padded) == 16
+    for kept in (
+        build_request(at(length_power=-1.0), TOKENS),
+        build_request(at(position_power=-1, offset=-14), TOKENS),
+        build_request(build({"layer_norm": "post", "layer_norm_epsilon": 0.0}), TOKENS),
+        build_request(dropout, TOKENS),
+        build_request(model, TOKENS, precision="bfloat16"),
+        build_request(model, TOKENS, target=every),
+        build_request(bounds.Callable(sums, vocab_size=3, batched=False), TOKENS),
+    ):
+        assert bucket_length(kept) is None
 
 
 def test_long_inputs_and_much_work_keep_their_length(monkeypatch):

@@ -14,15 +14,13 @@ from tests.bounds.influence.models import scaled_weights
 
 N = 12
 SIZES = {"num_heads": 2, "d_model": 8, "d_ff": 8, "vocab_size": 3}
+BY_ROW = {"temperature": jm.PowerTemperature(1.5, -0.3, "position")}
 SETTINGS: dict[str, Any] = {
     "no mask": {},
     "future": {"mask": "future"},
     "strict future": {"mask": "strict_future"},
     "a window": {"mask": "future", "window": 3},
-    "a temperature by position": {
-        "mask": "future",
-        "temperature": jm.PowerTemperature(1.5, -0.3, "position"),
-    },
+    "a temperature by position": {"mask": "future", **BY_ROW},
     "norms": {"layer_norm": "pre"},
     "float32": {"dtype": "float32"},
 }

@@ -1,6 +1,7 @@
 """The ReLU block made cheap is the ReLU block, however many neurons flip."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -46,10 +47,8 @@ def tile(request):
     base = order_neurons(layer, at_preactivation(base, moved))
     assert base.nearest is not None
 
-    def many(base, heads):
-        return change_many_rows(layer, base, heads)
-
-    return layer, base, np.asarray(reads), distance, jax.jit(many)
+    many = jax.jit(functools.partial(change_many_rows, layer))
+    return layer, base, np.asarray(reads), distance, many
 
 
 def whole_change(layer, base, heads, arithmetic):
@@ -81,15 +80,21 @@ def changes_that_flip(low, high, distance):
     return heads
 
 
+def assert_close(found, expected):
+    """Rows are those of many digits; returns their norms."""
+    error, size = (
+        np.linalg.norm(x.astype(float), axis=1) for x in (found - expected, expected)
+    )
+    assert (error <= 1e-12 * size).all()
+    return size
+
+
 @pytest.mark.parametrize("flips", FLIPS)
 def test_every_branch_is_the_whole_block(tile, flips):
     layer, base, reads, distance, many = tile
     heads = changes_that_flip(*FLIPS[flips], distance)
     found = np.asarray(many(base, jnp.asarray(heads)))
-    expected = whole_change(layer, base, heads, DIGITS)
-    size = np.linalg.norm(expected.astype(float), axis=1)
-    error = np.linalg.norm((found - expected).astype(float), axis=1)
-    assert (error <= 1e-12 * size).all()
+    assert_close(found, whole_change(layer, base, heads, DIGITS))
     # And it is what single rows give, whose changes go neuron by neuron.
     unchanged = jnp.zeros((ROWS, 8))
     for i in range(CHANGES):
@@ -158,13 +163,12 @@ def test_a_neuron_whose_kink_lies_just_within_reach_flips(tile, nearest):
     heads = np.zeros((ROWS, 8, CHANGES))
     heads[:, :, 1] = reach[:, None] * along
     found = np.asarray(many(base, jnp.asarray(heads)))
-    expected = whole_change(layer, base, heads, DIGITS).astype(float)
-    error = np.linalg.norm(found - expected, axis=1)
-    assert (error <= 1e-12 * np.linalg.norm(expected, axis=1)).all()
+    expected = whole_change(layer, base, heads, DIGITS)
+    size = assert_close(found, expected)[:, 1]
     # Without its kink the neuron would be off by what lies beyond it.
     beyond = 1e-3 * distance[row, rank] * np.linalg.norm(reads[rank], axis=1)
     beyond *= np.linalg.norm(np.asarray(layer.feed_forward.w2), axis=0)[rank]
-    assert (beyond > 1e-6 * np.linalg.norm(expected[..., 1], axis=1)).all()
+    assert (beyond > 1e-6 * size).all()
 
 
 def test_no_change_changes_nothing(tile):

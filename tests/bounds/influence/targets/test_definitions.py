@@ -1,6 +1,7 @@
 """Influences on every target are those of its definition, by every method."""
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,51 +29,33 @@ from tests.bounds.influence.targets.definitions import (
 )
 from tests.written import written
 
+E, I, P = "exhaustive", "incremental", "partial"
 # Every target, and every method on every model; of joint targets each model once more.
-CASES = [
-    ("odds of all", "one layer", "exhaustive"),
-    ("loss", "one layer", "incremental"),
-    ("difference", "one layer", "partial"),
-    ("loss", "two layers", "exhaustive"),
-    ("odds", "two layers", "incremental"),
-    ("log_probabilities", "two layers", "partial"),
-    ("log-probability", "lumped", "lumped"),
-    ("odds with epsilon", "hard", "exhaustive"),
-    ("log_probabilities", "hard", "incremental"),
-    ("odds with epsilon", "hard", "partial"),
-    ("kl", "one layer", "incremental"),
-    ("kl", "two layers", "exhaustive"),
-    ("kl", "two layers", "partial"),
-    ("kl", "three layers", "incremental"),
-    ("kl", "lumped", "lumped"),
-    ("kl", "hard", "exhaustive"),
-    ("jensen_shannon", "one layer", "incremental"),
-    ("jensen_shannon", "three layers", "exhaustive"),
-    ("jensen_shannon", "hard", "incremental"),
-    ("sum", "one layer", "incremental"),
-    ("sum", "two layers", "exhaustive"),
-    ("sum", "lumped", "partial"),
-    ("sum", "hard", "incremental"),
-    ("sum", "tied", "incremental"),
-    ("unit mean", "one layer", "partial"),
-    ("unit mean", "two layers", "incremental"),
-    ("unit mean", "hard", "exhaustive"),
-    ("unit mean", "hard", "incremental"),
-    ("unit mean", "tied", "incremental"),
-    ("first", "three layers", "incremental"),
-    ("first", "lumped", "exhaustive"),
-    ("first", "hard", "partial"),
-    ("last", "one layer", "exhaustive"),
-    ("last", "three layers", "partial"),
-    ("last", "lumped", "incremental"),
-    ("last", "tied", "exhaustive"),
-    ("cosine of means", "two layers", "exhaustive"),
-    ("cosine of means", "two layers", "incremental"),
-    ("cosine of means", "two layers", "partial"),
-    ("cosine of firsts", "hard", "exhaustive"),
-    ("cosine of firsts", "hard", "incremental"),
-    ("cosine of firsts", "hard", "partial"),
-]
+WAYS = {
+    "odds of all": [("one layer", E)],
+    "loss": [("one layer", I), ("two layers", E)],
+    "difference": [("one layer", P)],
+    "odds": [("two layers", I)],
+    "log_probabilities": [("two layers", P), ("hard", I)],
+    "log-probability": [("lumped", "lumped")],
+    "odds with epsilon": [("hard", E), ("hard", P)],
+    "kl": [
+        *(("one layer", I), ("two layers", E), ("two layers", P), ("three layers", I)),
+        *(("lumped", "lumped"), ("hard", E)),
+    ],
+    "jensen_shannon": [("one layer", I), ("three layers", E), ("hard", I)],
+    "sum": [
+        *(("one layer", I), ("two layers", E), ("lumped", P), ("hard", I), ("tied", I)),
+    ],
+    "unit mean": [
+        *(("one layer", P), ("two layers", I), ("hard", E), ("hard", I), ("tied", I)),
+    ],
+    "first": [("three layers", I), ("lumped", E), ("hard", P)],
+    "last": [("one layer", E), ("three layers", P), ("lumped", I), ("tied", E)],
+    "cosine of means": [("two layers", method) for method in (E, I, P)],
+    "cosine of firsts": [("hard", method) for method in (E, I, P)],
+}
+CASES = [(name, *way) for name, ways in WAYS.items() for way in ways]
 
 
 @pytest.mark.parametrize(("name", "model", "method"), CASES)
@@ -97,23 +80,19 @@ def test_influences_are_those_of_the_definition(name, model, method):
 def test_changes_far_below_the_output_keep_their_digits():
     """Of a model two of whose symbols are nearly one: influences of 1e-9."""
     model = build({"layer_norm": "post", "mask": "future"}, seed=2)
-    embedding = np.asarray(model.embedding).copy()
-    embedding[1] = embedding[0] + 1e-9 * embedding[2]
-    model = dataclasses.replace(model, embedding=jnp.asarray(embedding))
+    first, _, last = model.embedding
+    alike = model.embedding.at[1].set(first + 1e-9 * last)
+    model = dataclasses.replace(model, embedding=alike)
     at = int(np.flatnonzero(INPUT == 0)[0])
     inputs = INPUT, np.where(np.arange(len(INPUT)) == at, 1, INPUT)
+    asked = {"method": "incremental", "positions": [at]}
     for target, read, size in (
         ("pooled", reference.forward, of_pooled(UNIT)),
         (SUM, reference.logits, of_values(summed)),
     ):
         exact = float(size(*(read(*written(model), x, DIGITS) for x in inputs)))
-        found = bounds.compute_influence(
-            dataclasses.replace(model, pooling=UNIT),
-            INPUT,
-            target=target,
-            method="incremental",
-            positions=[at],
-        )
+        watched = dataclasses.replace(model, pooling=UNIT)
+        found = bounds.compute_influence(watched, INPUT, target=target, **asked)
         assert 0 < exact < 1e-7
         assert found.lower[at, 1] <= exact <= found.upper[at, 1]
         assert found.upper[at, 1] - found.lower[at, 1] < 1e-4 * exact
@@ -132,19 +111,12 @@ def beyond(method, vanishing, share):
     bias = model.final_norm.bias - (1 - share) * mean
     norm = dataclasses.replace(model.final_norm, bias=bias)
     model = dataclasses.replace(model, final_norm=norm)
-    given = written(model)
-    outputs = (
-        reference.forward(*given, changed_input(x), DIGITS) for x in (None, PAIR)
-    )
+    inputs = map(changed_input, (None, PAIR))
+    outputs = (reference.forward(*written(model), x, DIGITS) for x in inputs)
     exact = float(of_pooled(UNIT)(*outputs))
-    found = bounds.compute_influence(
-        dataclasses.replace(model, pooling=UNIT),
-        INPUT,
-        method=method,
-        target="pooled",
-        positions=[PAIR[0]],
-        symbols=[PAIR[1]],
-    )
+    model = dataclasses.replace(model, pooling=UNIT)
+    asked = {"target": "pooled", "positions": [PAIR[0]], "symbols": [PAIR[1]]}
+    found = bounds.compute_influence(model, INPUT, method=method, **asked)
     assert exact > 1e-2
     return abs(found.max - exact) / ((found.max_upper - found.max_lower) / 2)
 
@@ -159,14 +131,14 @@ def changed_input(pair):
     return changed
 
 
-@pytest.mark.parametrize(
-    ("method", "vanishing", "share"),
-    [
-        ("incremental", PAIR, 1e-10),
-        ("exhaustive", None, 1e-10),
-        ("partial", None, 1e-7),
-    ],
-)
+SMALL = [
+    ("incremental", PAIR, 1e-10),
+    ("exhaustive", None, 1e-10),
+    ("partial", None, 1e-7),
+]
+
+
+@pytest.mark.parametrize(("method", "vanishing", "share"), SMALL)
 def test_pooled_vectors_that_nearly_vanish_are_enclosed(method, vanishing, share):
     assert beyond(method, vanishing, share) <= 1
 
@@ -180,14 +152,12 @@ def enclosed_difference():
     model = dataclasses.replace(model, readout=readout)
     config, tensors = written(model)
     weight = DIGITS.numbers(tensors["readout.weight"])
-    difference = {"readout.weight": (weight[0] - weight[2])[None]}
-    difference = {**tensors, **difference, "readout.bias": np.zeros(1)}
-    exact = reference.influence(
-        config, difference, INPUT, target="logits", arithmetic=DIGITS
-    )
-    target = LogitDifference(0, 2)
-    found = bounds.compute_influence(model, INPUT, method="incremental", target=target)
-    return encloses(found, exact)
+    tensors["readout.weight"] = (weight[0] - weight[2])[None]
+    tensors["readout.bias"] = np.zeros(1)
+    asked: dict[str, Any] = {"target": "logits", "arithmetic": DIGITS}
+    exact = reference.influence(config, tensors, INPUT, **asked)
+    asked = {"method": "incremental", "target": LogitDifference(0, 2)}
+    return encloses(bounds.compute_influence(model, INPUT, **asked), exact)
 
 
 def test_a_difference_that_cancels_is_enclosed():

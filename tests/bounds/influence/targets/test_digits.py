@@ -86,8 +86,6 @@ def test_what_is_nearly_certain_keeps_the_digits_of_tiny_values_and_changes(
     np.testing.assert_allclose(change, np.float64(ends - before), 1e-14)
 
 
-# Comparisons of two outputs.
-
 DRAW = np.random.default_rng(0)
 LOGITS = {
     "even": np.zeros(5),
@@ -159,8 +157,6 @@ def test_a_cancellation_is_noticed(module, name, wrong, change, plant):
     target = module.__name__.rpartition(".")[2]
     assert relative_error(target, LOGITS["usual"], CHANGES[change])[0] > 1e-8
 
-
-# Two vectors and their angle.
 
 BASE, OTHER = np.random.default_rng(0).normal(size=(2, 8))
 VECTORS = {f"{size:g}": size * OTHER for size in 10.0 ** np.arange(-12, 3, 3)}

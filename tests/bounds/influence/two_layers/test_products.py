@@ -4,7 +4,6 @@ import dataclasses
 import functools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,9 +20,9 @@ from bounds.influence.propagation.first_layer import take_rows
 from bounds.influence.two_layers import above, block, choice, columns, flips
 from bounds.influence.two_layers.block import product_block
 from bounds.numbers.rounding import unit_roundoff
-from tests.architecture import with_architecture
+from tests.architecture import random_model
 from tests.bounds.influence.expect import meet
-from tests.bounds.influence.models import edit_weights, scaled_weights
+from tests.bounds.influence.models import SHAPE, edit_weights, scaled_weights
 
 pytestmark = pytest.mark.usefixtures("forced")
 
@@ -46,9 +45,7 @@ def forced(monkeypatch):
 
 def draw(factors=(1.0, 1.0), **options):
     """A random model, the queries of each layer times a factor."""
-    sizes = {"num_heads": 2, "d_model": 8, "d_ff": 16, "vocab_size": 3}
-    given = {**sizes, "num_layers": 2, "dtype": "float64", **options}
-    model = jm.random_transformer(jax.random.key(3), **with_architecture(**given))
+    model = random_model(3, **{**SHAPE, "num_layers": 2, **options})
     for depth, factor in enumerate(factors):
         model = scaled_weights(model, depth, query=factor, query_bias=factor)
     return model
@@ -59,29 +56,20 @@ def pose(model, **question):
     return build_request(model, tokens, include_query=True, **question)
 
 
-def run(program, request):
-    return np.concatenate(
-        [x.changes[:, 0] for x in kernel.run_kernel(program, request)]
-    )
+def nothing(*given, **options):
+    found, ties = change_block(*given, **options)
+    return found * jnp.nan, ties
 
 
 def compute(request):
     """Changes by products alone, NaN where they lost digits; by both; and by vectors."""
-    both = INCREMENTAL.kernel(request)
-    assert both is not None
-    assert both.function is product_block
+    both: Any = INCREMENTAL.kernel(request)
     vectors = both.again
-    assert vectors is not None
-    assert vectors.function is change_block
-
-    def nothing(*given, **options):
-        found, ties = change_block(*given, **options)
-        return found * jnp.nan, ties
-
-    alone = dataclasses.replace(
-        both, again=dataclasses.replace(vectors, function=nothing)
-    )
-    return tuple(run(one, request) for one in (alone, both, vectors))
+    assert (both.function, vectors.function) == (product_block, change_block)
+    again = dataclasses.replace(vectors, function=nothing)
+    for program in (dataclasses.replace(both, again=again), both, vectors):
+        blocks = kernel.run_kernel(program, request)
+        yield np.concatenate([x.changes[:, 0] for x in blocks])
 
 
 def off(request):
@@ -95,6 +83,7 @@ def off(request):
     return np.abs(found - expected)[~lost].max(initial=0) / unit, lost
 
 
+BY_ROW = jm.PowerTemperature(1.5, -0.3, "position")
 # The first and the last run where time is short.
 SETTINGS: dict[str, Any] = {
     "a window": {"mask": "future", "window": 4},
@@ -108,10 +97,7 @@ SETTINGS: dict[str, Any] = {
     "concatenated heads": {"combine": "concat"},
     "five symbols": {"vocab_size": 5},
     "float32": {"dtype": "float32"},
-    "a temperature by position": {
-        "mask": "future",
-        "temperature": jm.PowerTemperature(1.5, -0.3, "position"),
-    },
+    "a temperature by position": {"mask": "future", "temperature": BY_ROW},
 }
 
 
@@ -170,8 +156,8 @@ def test_other_models_keep_vectors(options):
 
 
 def test_neurons_that_nothing_moves_are_no_flips(plant):
-    unread = lambda x: x.at[:4].set(0)
-    request = pose(edit_weights(draw(), 0, w1=unread, b1=unread))
+    still = lambda x: x.at[:4].set(0)
+    request = pose(edit_weights(draw(), 0, w1=still, b1=still))
     plant(flips, "MOST_FLIPS", 3 * ROWS)
     assert not off(request)[1].all()
 
@@ -210,15 +196,12 @@ def carry(model, tokens, **question):
 
 
 def test_a_limit_that_products_exceed_leaves_vectors():
-    model, tokens = draw(), pose(draw()).tokens
-    held = choice.product_sizes(pose(model)).held
-    limit = next(
-        limit
-        for limit in range(int(held), 0, -256)
-        if not choice.by_products(dataclasses.replace(pose(model), memory_limit=limit))
-    )
-    found = carry(model, tokens, run=bounds.Run(memory_limit=limit))
-    enclose_alike(found, enumerated())
+    request = pose(draw())
+    limit = int(choice.product_sizes(request).held)
+    while choice.by_products(dataclasses.replace(request, memory_limit=limit)):
+        limit -= 256
+    run = bounds.Run(memory_limit=limit)
+    enclose_alike(carry(request.model, request.tokens, run=run), enumerated())
 
 
 class EveryOther:
@@ -256,15 +239,17 @@ def test_every_question_is_that_of_enumeration(name):
     enclose_alike(found, enumerate_all(model, tokens, **asked))
 
 
+def assert_same_maximum(found, expected):
+    assert found.kind == "exact"
+    assert (found.position, found.symbol) == (expected.position, expected.symbol)
+    assert found.max_lower <= expected.max_upper
+    assert expected.max_lower <= found.max_upper
+
+
 def test_the_largest_values_have_the_radii_of_enumeration():
     model, tokens = draw(factors=(2.5, 2.5)), pose(draw()).tokens
     found = carry(model, tokens, rounding="top")
-    expected = enumerate_all(model, tokens)
-    assert found.kind == "exact"
-    assert found.position == expected.position
-    assert found.symbol == expected.symbol
-    assert found.max_lower <= expected.max_upper
-    assert expected.max_lower <= found.max_upper
+    assert_same_maximum(found, enumerate_all(model, tokens))
 
 
 def test_float32_proposes_by_products_and_resumes(tmp_path, monkeypatch):
@@ -276,18 +261,14 @@ def test_float32_proposes_by_products_and_resumes(tmp_path, monkeypatch):
         if len(steps) == 1:
             raise KeyboardInterrupt
 
-    question = {"method": bounds.Proposed("float32", method="incremental")}
+    method = bounds.Proposed("float32", method="incremental")
     run = bounds.Run(checkpoint=tmp_path / "state", progress=stop)
-    question = {**question, "rounding": "auto", "run": run}
+    question = {"method": method, "rounding": "auto", "run": run}
     with pytest.raises(KeyboardInterrupt):
         carry(model, tokens, **question)
-    found, expected = carry(model, tokens, **question), enumerated()
+    assert_same_maximum(carry(model, tokens, **question), enumerated())
     (first, total), (second, _) = steps[:2]
     assert 0 < first < second <= total == 2 * N
-    assert found.kind == "exact"
-    assert (found.position, found.symbol) == (expected.position, expected.symbol)
-    assert found.max_lower <= expected.max_upper
-    assert expected.max_lower <= found.max_upper
 
 
 def test_progress_comes_with_every_sorted_set_of_blocks():
@@ -316,66 +297,26 @@ def test_products_count_half_the_passes_of_vectors(monkeypatch):
     assert INCREMENTAL.cost(request) - 1 == 2 * (cost - 1)
 
 
-def skip_a_tile(layer, last, real=block.Above.of):
-    """Rows as the query row reads them, the second tile unseen."""
-    above = real(layer, last)
-    return above._replace(old=above.old.at[:, ROWS : 2 * ROWS].set(0))
+def unread(x):
+    """Weights that do not read coordinate 0."""
+    return x.at[..., 0].set(0)
 
 
-def keep_neurons(flips, k, real=flips.Flips.find):
-    j, f, bent = real(flips, k)
-    return j, f, 0 * bent
-
-
-def keep_pairs(flips, k, real=flips.Flips.find_pairs):
-    at, bent = real(flips, k)
-    return at, 0 * bent
-
-
-def keep_columns(sums, *given, real=above.Sums.read):
-    heads, lost = real(sums, *given)
-    return heads, lost & False
-
-
-def clip_weights(log_weight, real=columns.exp):
-    """New weights, relative to the old largest, that arrive as at most 1."""
-    return real(jnp.minimum(log_weight, 0))
-
-
-def drop_small_weights(old, offset, change, real=above.new_weights):
-    """New weights of rows, 0 of those whose old weight is no normal number."""
-    return real(jnp.where(offset < 0, 0, old), offset, change)
-
-
-def keep_dominating(first, key_change):
-    """No column marked as one that leaves a row little of its weight."""
-    return jnp.zeros(first.store.length, bool)
-
-
-def one_score(query_bias):
-    return jnp.zeros_like(query_bias).at[:, 0].set(1)
-
-
-def read_one_score(model, **parts):
-    """The model whose first layer reads its scores off one coordinate of the keys."""
-    fixed = {"query": jnp.zeros_like, "query_bias": one_score}
-    return edit_weights(model, depth=0, **fixed, **parts)
-
-
-def scores_of(model, scores):
-    """Scores, times the divisor of the model's own."""
-    return jnp.asarray(scores) * np.sqrt(model.layers[0].attention.key_width)
+def read_one_score(model, scores, **parts):
+    """The model whose first layer's keys have one score, divided as it divides them."""
+    scores = jnp.asarray(scores) * np.sqrt(model.layers[0].attention.key_width)
+    one = lambda x: jnp.zeros_like(x).at[:, 0].set(1)
+    parts |= {"query": jnp.zeros_like, "query_bias": one}
+    return edit_weights(model, depth=0, **parts), scores
 
 
 def dominate():
     """A request in which one column keeps nearly all weight of every row."""
-    model = draw()
-    scores = scores_of(model, [0.0, 27.0, 7.0])
-    model = read_one_score(
-        model,
-        key=lambda x: jnp.zeros_like(x).at[:, 0, :3].set(scores),
-        value=lambda x: x.at[:, :, :2].set(0),
+    model, scores = read_one_score(
+        draw(), [0.0, 27.0, 7.0], value=lambda x: x.at[:, :, :2].set(0)
     )
+    of_symbols = lambda x: jnp.zeros_like(x).at[:, 0, :3].set(scores)
+    model = edit_weights(model, depth=0, key=of_symbols)
     one_hot = jnp.eye(3, model.width)
     model = dataclasses.replace(model, embedding=one_hot, position=None)
     tokens = (np.arange(N) == 5).astype(int)
@@ -388,14 +329,9 @@ def raise_sinks(last=1.0, **options):
     Values do not change, so that little of the products of shares and values is left.
     Under a window of 3 the last row reads a row that sees one sink, and no sink.
     """
-    model, unread = draw(**options), lambda x: x.at[..., 0].set(0)
-    scores = scores_of(model, [0.0, 20.0, 22.0])
-    model = read_one_score(
-        model,
-        key=lambda x: jnp.zeros_like(x).at[:, 0, 0].set(1),
-        value=unread,
-        w1=unread,
-    )
+    first = lambda x: jnp.zeros_like(x).at[:, 0, 0].set(1)
+    parts = {"key": first, "value": unread, "w1": unread}
+    model, scores = read_one_score(draw(**options), [0.0, 20.0, 22.0], **parts)
     watched = {"query": unread, "key": unread, "value": lambda x: last * unread(x)}
     model = edit_weights(model, depth=1, **watched)
     embedding = model.embedding.at[2].set(model.embedding[1]).at[:, 0].set(scores)
@@ -407,39 +343,20 @@ def raise_sinks(last=1.0, **options):
 
 def stand_at_kinks():
     """A request in which two neurons stand at 0 exactly until the symbol 2 comes."""
-    model, still = draw(position=None), lambda x: x.at[0].set(0)
-    first = jnp.eye(model.width)[0]
+    model, first = draw(position=None), jnp.eye(draw().width)[0]
     model = edit_weights(
         model,
         depth=0,
         value=lambda x: x.at[0, 0].set(first),
         value_bias=lambda x: x.at[0, 0].set(0),
         output=lambda x: x.at[0].set(first),
-        output_bias=still,
+        output_bias=lambda x: x.at[0].set(0),
         w1=lambda x: x.at[0].set(first).at[1].set(-first),
         b1=lambda x: x.at[:2].set(0),
     )
     embedding = model.embedding.at[:, 0].set(jnp.asarray([0.0, 0.0, 1.0]))
     model = dataclasses.replace(model, embedding=embedding)
     return build_request(model, np.arange(N) % 2, include_query=True)
-
-
-def test_rows_whose_weight_underflows_arrive():
-    apart, lost = off(arrive_from_nothing())
-    assert apart <= ROUNDOFFS
-    assert not lost.any()
-
-
-def lean(u, z, real=flips._bent):
-    return jnp.where(u == 0, real(u, z) - z, real(u, z))
-
-
-def sharpen():
-    return pose(draw(factors=(1.0, 20.0)))
-
-
-def take_apart():
-    return pose(draw(factors=(5.0, 1.0)))
 
 
 def arrive_from_nothing():
@@ -451,48 +368,83 @@ def arrive_from_nothing():
     model = draw(mask="future", position=None, dtype="float32")
     one = jnp.eye(model.width, dtype="float32")[0]
     size = model.layers[1].attention.key_width ** 0.5
-    unread = lambda x: x.at[..., 0].set(0)
-    model = edit_weights(
-        model,
-        depth=0,
-        query=unread,
-        key=unread,
-        value=lambda x: unread(x).at[0, 0].set(one),
-        output=lambda x: x.at[:, 0].set(0).at[0].set(one),
-        w1=unread,
-        w2=lambda x: x.at[0].set(0),
-    )
-    model = edit_weights(
-        model,
-        depth=1,
-        query=lambda x: unread(x).at[:, 0].set(0),
-        query_bias=lambda x: x.at[:, 0].set(1),
-        key=lambda x: unread(x).at[:, 0].set(one * size),
-        value=unread,
-    )
+    below = {
+        **dict.fromkeys(("query", "key", "w1"), unread),
+        "value": lambda x: unread(x).at[0, 0].set(one),
+        "output": lambda x: x.at[:, 0].set(0).at[0].set(one),
+        "w2": lambda x: x.at[0].set(0),
+    }
+    watched = {
+        "query": lambda x: unread(x).at[:, 0].set(0),
+        "query_bias": lambda x: x.at[:, 0].set(1),
+        "key": lambda x: unread(x).at[:, 0].set(one * size),
+        "value": unread,
+    }
+    model = edit_weights(edit_weights(model, 0, **below), 1, **watched)
     embedding = model.embedding.at[:, 0].set(jnp.asarray([0, 0, -3000], "float32"))
     model = dataclasses.replace(model, embedding=embedding)
     tokens = np.where(np.arange(N) == 5, 2, np.arange(N) % 2)
     return build_request(model, tokens, positions=[5], include_query=True)
 
 
+def test_rows_whose_weight_underflows_arrive():
+    apart, lost = off(arrive_from_nothing())
+    assert apart <= ROUNDOFFS
+    assert not lost.any()
+
+
+def plain():
+    return pose(draw())
+
+
+def sharpen():
+    return pose(draw(factors=(1.0, 20.0)))
+
+
+def take_apart():
+    return pose(draw(factors=(5.0, 1.0)))
+
+
+def last_is_zero(real, *given):
+    """Results of which the last is 0: no correction, or nothing lost."""
+    *kept, last = real(*given)
+    return *kept, jnp.zeros_like(last)
+
+
+def skip_a_tile(real, layer, last):
+    """Rows as the query row reads them, the second tile unseen."""
+    above = real(layer, last)
+    return above._replace(old=above.old.at[:, ROWS : 2 * ROWS].set(0))
+
+
+def drop_small_weights(real, old, offset, change):
+    """New weights of rows, 0 of those whose old weight is no normal number."""
+    return real(jnp.where(offset < 0, 0, old), offset, change)
+
+
+def clip(real, log_weight):
+    """New weights, relative to the old largest, that arrive as at most 1."""
+    return real(jnp.minimum(log_weight, 0))
+
+
+def lean(real, u, z):
+    return jnp.where(u == 0, real(u, z) - z, real(u, z))
+
+
+def mark_none(_, first, key_change):
+    """No column marked as one that leaves a row little of its weight."""
+    return jnp.zeros(first.store.length, bool)
+
+
+# Requests, and what is planted: a function of the right one and its arguments, or a number.
 PLANTED: dict[str, tuple[Any, Any, str, Any]] = {
-    "a flip is not corrected": (
-        *(lambda: pose(draw()), flips.Flips),
-        *("find", keep_neurons),
-    ),
+    "a flip is not corrected": (plain, flips.Flips, "find", last_is_zero),
     "flips of a pair with a large share are not corrected": (
-        *(take_apart, flips.Flips),
-        *("find_pairs", keep_pairs),
+        *(take_apart, flips.Flips, "find_pairs"),
+        last_is_zero,
     ),
-    "a column that lost digits is not computed again": (
-        *(sharpen, above.Sums),
-        *("read", keep_columns),
-    ),
-    "a column that dominates a row is not left to vectors": (
-        *(dominate, columns),
-        *("_dominates", keep_dominating),
-    ),
+    "a column that lost digits is kept": (sharpen, above.Sums, "read", last_is_zero),
+    "a column that dominates is kept": (dominate, columns, "_dominates", mark_none),
     "a change of the query row that lost digits is kept": (
         *(lambda: raise_sinks(last=0.0), columns),
         *("LOSS", 1e300),
@@ -501,19 +453,13 @@ PLANTED: dict[str, tuple[Any, Any, str, Any]] = {
         *(lambda: raise_sinks(mask="future", window=3), above),
         *("LOSS", 1e300),
     ),
-    "the weight of an arriving column is clipped": (
-        *(take_apart, columns),
-        *("exp", clip_weights),
-    ),
-    "a neuron at 0 is called active": (*(stand_at_kinks, flips), *("_bent", lean)),
+    "the weight of an arriving column is clipped": (take_apart, columns, "exp", clip),
+    "a neuron at 0 is called active": (stand_at_kinks, flips, "_bent", lean),
     "a row whose weight underflows does not arrive": (
         *(arrive_from_nothing, above),
         *("new_weights", drop_small_weights),
     ),
-    "a tile is skipped": (
-        *(lambda: pose(draw()), block.Above),
-        *("of", staticmethod(skip_a_tile)),
-    ),
+    "a tile is skipped": (plain, block.Above, "of", skip_a_tile),
 }
 
 
@@ -522,7 +468,9 @@ def test_a_planted_error_is_noticed(name, plant):
     make, module, attribute, wrong = PLANTED[name]
     plant(flips, "FEW_FLIPS", 2)
     assert off(make())[0] <= ROUNDOFFS
-    plant(module, attribute, wrong)
+    real = getattr(module, attribute)
+    planted = (lambda *given: wrong(real, *given)) if callable(wrong) else wrong
+    plant(module, attribute, planted)
     assert off(make())[0] > 4 * ROUNDOFFS
 
 
