@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 
 from bounds.influence.inputs.classes import (
     MAX_CLASSES,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from bounds.influence.blocks.kernel import Kernel, run_kernel
 from bounds.influence.checkpoint import ScreenProgress, open_progress

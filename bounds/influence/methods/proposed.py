@@ -10,7 +10,7 @@ import dataclasses
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.decide import Proposals, ends_by, remaining_blocks

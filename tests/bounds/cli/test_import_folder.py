@@ -5,10 +5,6 @@ import pathlib
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-
-import jax_models as jm
-from tests.bounds.cli.outputs import largest_change, read_csv, read_json
-from tests.jax_models.format.pretrained.folders import copied, weights_of
 from tests.jax_models.format.pretrained.layouts import (
     Checkpoint,
     gamma,
@@ -16,6 +12,10 @@ from tests.jax_models.format.pretrained.layouts import (
     put_before,
     to_torch,
 )
+
+import jax_models as jm
+from tests.bounds.cli.outputs import largest_change, read_csv, read_json
+from tests.jax_models.format.pretrained.folders import copied, weights_of
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "jax_models/format/pretrained/fixtures"
 OUT = pathlib.Path("results/import")
