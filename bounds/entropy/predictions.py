@@ -130,7 +130,9 @@ def log_probabilities(source: Source, strings: Strings) -> ByInput:
     return _in_batches(of_chunk, size, strings).astype(np.float64)
 
 
-def _in_batches(function: Callable[..., Any], most: int, *arrays: np.ndarray) -> Any:
+def _in_batches(
+    function: Callable[..., Any], most: int, *arrays: Shaped[np.ndarray, "inputs ..."]
+) -> Any:
     """Arrays that `function` makes of at most `most` rows at a time, joined."""
     count, parts = len(arrays[0]), []
     size = min(count, most)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bounds.influence.blocks.kernel import Kernel, run_kernel
 from bounds.influence.checkpoint import ScreenProgress, open_progress
@@ -124,7 +124,11 @@ class Proposals(Decider):
 
     def enclosed(
         self,
-        ends: tuple[np.ndarray, np.ndarray, np.ndarray],  # and where they enclose
+        ends: tuple[
+            Float[np.ndarray, "pairs"],
+            Float[np.ndarray, "pairs"],
+            Bool[np.ndarray, "pairs"],
+        ],  # and where they enclose
         left: Int[np.ndarray, "left"],
         error: MeasuredError | None = None,
     ) -> Enclosures:

@@ -42,7 +42,8 @@ class Ties:
     def of(report: "TieReport | Ties") -> "Ties":
         """Host copy of a report whose entries are arrays."""
         *numbers, scores = (np.asarray(x).tolist() for x in vars(report).values())
-        return Ties(*numbers, tuple(scores))
+        gap, spread, ambiguous, row = numbers
+        return Ties(gap, spread, ambiguous, row, tuple(scores))
 
     def merge(self, other: "Ties") -> "Ties":
         """Report of both, with the row of the more ambiguous decision."""

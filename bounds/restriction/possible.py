@@ -191,7 +191,9 @@ def tie_order(weighting: Weighting) -> int:
     return weighting.side or 1
 
 
-def first_in_order(values: Shaped[np.ndarray, "*s n"], order: int) -> np.ndarray:
+def first_in_order(
+    values: Shaped[np.ndarray, "*s n"], order: int
+) -> Int[np.ndarray, "*s"]:
     """Index of the largest value along the last axis; of ties, the first if order > 0."""
     if order > 0:
         return values.argmax(axis=-1)

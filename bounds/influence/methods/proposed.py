@@ -10,7 +10,7 @@ import dataclasses
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from bounds.influence.blocks.block_memory import BlockSizes
 from bounds.influence.decide import Proposals, ends_by, remaining_blocks
@@ -120,16 +120,16 @@ class Proposed(Screen):
         lost = ~np.isfinite(upper)
         lower, upper = np.where(lost, 0.0, lower), np.where(lost, np.inf, upper)
 
-        def enclosed() -> tuple[np.ndarray, np.ndarray]:
+        def enclosed() -> tuple[Float[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:
             decided = ~np.isnan(known.value)
             low, high = proposals.ends()
             return np.where(decided, low, lower), np.where(decided, high, upper)
 
-        def left() -> np.ndarray:
+        def left() -> Int[np.ndarray, "left"]:
             low, high = enclosed()
             return np.flatnonzero(np.isnan(known.value) & (high >= low.max()))
 
-        def undecided() -> np.ndarray:
+        def undecided() -> Int[np.ndarray, "block"]:
             # The block of the largest first: what it comes to leaves others out.
             begun = np.isfinite(known.value).any()
             first = np.argmax(np.where(lost, np.inf, upper), keepdims=True)

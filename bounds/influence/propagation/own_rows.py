@@ -223,7 +223,7 @@ def merged_rows(
     return rows, join_reports(ties)
 
 
-def _by_row(replaced: Replaced) -> tuple[Array, ...]:
+def _by_row(replaced: Replaced) -> tuple[Shaped[Array, "substitutions ..."], ...]:
     """Position, row, query, key, value changes and new values, substitutions first."""
     values = replaced.value_change, replaced.new_value
     return (

@@ -78,20 +78,28 @@ def factorise(
         # The last stretch may reach beyond the input.
         return jnp.where((wanted < n)[:, None], found, 0)
 
-    def of_stretch(block: Int[Array, ""]) -> tuple[Array, Array]:
+    def of_stretch(
+        block: Int[Array, ""],
+    ) -> tuple[Float[Array, "heads stretch rank"], Float[Array, "heads rank tokens"]]:
         starts = block * stretch + tile * jnp.arange(stretch // tile, dtype=jnp.int32)
 
-        def times(columns: Float[Array, "heads columns rank"]) -> Array:
+        def times(
+            columns: Float[Array, "heads columns rank"],
+        ) -> Float[Array, "heads stretch rank"]:
             """Weights of the stretch's rows times `columns` [heads, stretch, rank]."""
             of_tile = lambda at: contract("hjn,hnr->hjr", weights_of(at), columns)
             parts = jax.lax.map(of_tile, starts)
             return parts.swapaxes(0, 1).reshape(heads, stretch, -1)
 
-        def transposed(rows: Float[Array, "heads stretch rank"]) -> Array:
+        def transposed(
+            rows: Float[Array, "heads stretch rank"],
+        ) -> Float[Array, "heads rank tokens"]:
             """Transposed weights of the stretch's rows times `rows` [heads, rank, n]."""
             parts = rows.reshape(heads, -1, tile, rank).swapaxes(0, 1)
 
-            def add(total: Array, part: tuple[Any, Any]) -> tuple[Array, None]:
+            def add(
+                total: Float[Array, "heads rank tokens"], part: tuple[Any, Any]
+            ) -> tuple[Float[Array, "heads rank tokens"], None]:
                 start, some = part
                 return total + contract("hjr,hjn->hrn", some, weights_of(start)), None
 
@@ -120,7 +128,7 @@ def sum_field(
     """`Field` of known changes of columns, without replaced ones (`here`)."""
     moves = (jnp.where(here[:, None], 0, x) for x in (moved.key, moved.value))
 
-    def one(head: tuple[Any, ...]) -> tuple[Array, ...]:
+    def one(head: tuple[Any, ...]) -> tuple[Float[Array, "..."], ...]:
         columns, key, value, base = head
         by_value = columns[:, :, None] * base.T
         return (
@@ -264,7 +272,9 @@ def measure_groups(
         queries = QueryRows(rows, *(x[None] for x in by_head))
         means = statistics.mean_value[rows, head]
 
-        def of_tile(columns: tuple[Any, ...]) -> list[tuple[Array, Array]]:
+        def of_tile(
+            columns: tuple[Any, ...],
+        ) -> list[tuple[Float[Array, "columns"], Float[Array, "columns"]]]:
             index, keys, values, terms = columns
             weights = tile_weights(attention, queries, keys[None], index, n)[0][0]
             away = values - means[:, None]

@@ -180,7 +180,7 @@ def bound_row(
     if score_unknown is None:
         score_unknown = size(row.query, axis=-1)[:, None] * moved.key_unknown
 
-    def lift(here: ColumnTile) -> tuple[list[Array], list[Array]]:
+    def lift(here: ColumnTile) -> tuple[Any, ...]:
         of_tile = lambda x: slice_tile(x, here.rows.at, 1)
         key, value, score = map(
             of_tile, (moved.key_unknown, moved.value_unknown, score_unknown)
@@ -333,7 +333,7 @@ def respond_to_columns(
     unmoved = jnp.zeros_like(row.query_change)
     linear = dataclasses.replace(row, query_change=unmoved, inputs=others)
 
-    def lift(here: ColumnTile) -> tuple[Array, ...]:
+    def lift(here: ColumnTile) -> tuple[Any, ...]:
         scored = here.weights * here.score_change
         read = contract("hic,hcv->hiv", scored, here.values)
         return here.rows.weighted(here.weights), read, scored.sum(axis=-1)

@@ -119,7 +119,11 @@ class Columns:
     centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]]
 
     @property
-    def both_values(self) -> tuple[Array, Array]:
+    def both_values(
+        self,
+    ) -> tuple[
+        Float[Array, "heads d_v substitutions"], Float[Array, "heads d_v substitutions"]
+    ]:
         """Base values and their changes [heads, d_v, substitutions]."""
         return self.values.swapaxes(1, 2), self.value_change.swapaxes(1, 2)
 

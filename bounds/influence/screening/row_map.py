@@ -163,7 +163,7 @@ def move_row_map(
     """Carries a known change and the norms of an unknown one through the row map."""
     program, base = layer.writes, rows.base.rows
 
-    def rule(step: Step, *changes: Array) -> Array:
+    def rule(step: Step, *changes: Float[Array, "..."]) -> Float[Array, "..."]:
         read = tuple(map(base.get, step.inputs))
         return carry_columns(step.operation, read, *changes)
 

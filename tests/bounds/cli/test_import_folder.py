@@ -5,17 +5,17 @@ import pathlib
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tests.jax_models.format.pretrained.layouts import (
+
+import jax_models as jm
+from tests.bounds.cli.outputs import largest_change, read_csv, read_json
+from tests.jax_models.format.pretrained.folders import copied, weights_of
+from tests.jax_models.format.pretrained.test_layouts import (
     Checkpoint,
     gamma,
     left_behind,
     put_before,
     to_torch,
 )
-
-import jax_models as jm
-from tests.bounds.cli.outputs import largest_change, read_csv, read_json
-from tests.jax_models.format.pretrained.folders import copied, weights_of
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "jax_models/format/pretrained/fixtures"
 OUT = pathlib.Path("results/import")

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from tests.bounds.test_bad_calls import CALLS, SOURCE, TOKENS
 
 import bounds
 import jax_models as jm
@@ -22,6 +21,7 @@ from jax_models.format.build import build_model
 from jax_models.format.model_check import check_model
 from tests.architecture import small_model
 from tests.bounds.influence.expect import refused
+from tests.bounds.test_calls import CALLS, SOURCE, TOKENS
 from tests.written import written
 
 SHAPE = {"num_layers": 2, "num_heads": 2, "d_ff": 3, "vocab_size": 3}
