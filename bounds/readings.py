@@ -82,8 +82,8 @@ def unsupported_dropout(model: Transformer) -> str | None:
     )
 
 
-def unsupported_model(model: Transformer) -> str | None:
-    """Reason that methods without rules for the model's parts refuse it, or None."""
+def unsupported_model(model: Transformer, known: tuple[str, ...] = ()) -> str | None:
+    """Reason that methods without rules but for the `known` parts refuse it, or None."""
     if isinstance(model.position, PairTable):
         return unsupported_dropout(model)
     if model.token_dropout is not None:
@@ -97,7 +97,7 @@ def unsupported_model(model: Transformer) -> str | None:
     if model.padding is not None:
         padding = model.padding.symbol
         return f"it takes every symbol for one that rows see, and {padding} is padding"
-    return unsupported_attention(model.layers)
+    return unsupported_attention(model.layers, known)
 
 
 def of_one_text(model: Transformer, symbols: Collection[int]) -> Transformer:

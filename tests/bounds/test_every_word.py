@@ -416,7 +416,9 @@ def test_a_simulation_refuses_operations_without_an_error_gain(name):
         check_simulable(model_of(name, **options))
 
 
-def test_beyond_the_windows_of_all_layers_influence_is_zero():
+def test_windows_end_influences_and_certificates_follow_them():
+    found = bounds.certify_influence(model_of("window", num_layers=1), TOKENS)
+    assert found.max_upper >= np.nanmax(truth("window", num_layers=1)[:-1])
     found = ask("window", "incremental")
     reached = np.arange(len(TOKENS)) >= len(TOKENS) - 1 - 2 * 2
     np.testing.assert_array_equal(found.position_upper > 0, reached)

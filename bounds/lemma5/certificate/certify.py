@@ -36,6 +36,7 @@ from bounds.readings import unsupported_model, unsupported_operation
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name
 from jax_models.jax_arguments import check_float_type
+from jax_models.model.attention import WINDOW
 from jax_models.model.layer import FeedForward, Layer
 from jax_models.model.reweight import with_dtype
 from jax_models.model.rows import Norm
@@ -283,7 +284,7 @@ def _refuse(model: Transformer, method: str) -> None:
                 "compute_influence, which is exact"
             )
         score_rule(layer.attention.scoring)  # refuses scores that it knows nothing of
-    lack = unsupported_model(model)
+    lack = unsupported_model(model, known=(WINDOW,))
     if lack := lack or unsupported_operation(model.layers, slope_strays, Norm):
         raise InputError(f"a certificate cannot follow the model: {lack}")
     # One layer around exact changes meets no radius, and needs no Lipschitz constant.
