@@ -41,8 +41,8 @@ class Ties:
     @staticmethod
     def of(report: "TieReport | Ties") -> "Ties":
         """Host copy of a report whose entries are arrays."""
-        *numbers, scores = (np.asarray(x).tolist() for x in vars(report).values())
-        gap, spread, ambiguous, row = numbers
+        entries = (np.asarray(x).tolist() for x in vars(report).values())
+        gap, spread, ambiguous, row, scores = entries
         return Ties(gap, spread, ambiguous, row, tuple(scores))
 
     def merge(self, other: "Ties") -> "Ties":
