@@ -37,7 +37,6 @@ from bounds.restriction.closed_form.route_switching import (
 )
 from bounds.restriction.closed_form.tower import Tower
 
-PAGE = "docs/theory/hard-attention.md"
 Shape = tuple[int, int]
 Steps = tuple[SwitchingStep, ...]
 
@@ -208,21 +207,24 @@ def parity_routes(num_layers: int, num_heads: int, free: Fraction) -> Iterator[R
     """
     num_layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
     if num_layers == 1:
-        length, source = one_layer_parity_threshold(num_heads), "section 3, Theorem 4"
-        yield Route("one layer, exact", Tower.of(length), {}, f"{PAGE}, {source}")
+        length = one_layer_parity_threshold(num_heads)
+        source = "docs/theory/hard-attention.md, section 3, Theorem 4"
+        yield Route("one layer, exact", Tower.of(length), {}, source)
     else:
         yield from switching_routes(num_layers, num_heads)
     route = alteration_route(num_layers, num_heads, free)
     reductions = [_floats(one, "eta", "q", "eps") for one in route.reductions]
     parameters: dict[str, Any] = {"free": str(free), "inputs": _first_inputs(route)}
     parameters["reductions"] = reductions
-    yield Route("alteration", route.length, parameters, f"{PAGE}, section 5, Theorem 6")
+    source = "docs/theory/hard-attention.md, section 5, Theorem 6"
+    yield Route("alteration", route.length, parameters, source)
     for weight in Weight:
         route, name = paper_route(num_layers, num_heads, free, weight), weight.value
         parameters = {"free": str(free), "weight": name, "inputs": _first_inputs(route)}
         for reduction, k in route.reductions:
             parameters |= {"k": k, **_floats(reduction, "eta", "q", "delta")}
-        source = f"Hahn 2020, Theorem 1, corrected; {PAGE}, section 4"
+        proof = "Hahn 2020, Theorem 1, corrected"
+        source = f"{proof}; docs/theory/hard-attention.md, section 4"
         yield Route(f"paper, A = {name}", route.length, parameters, source)
 
 
@@ -259,10 +261,10 @@ def switching_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
         proof = switching_proof(num_heads, steps, digits=digits)
         if proof is not None:
             parameters = {"steps": _listed(steps), "digits": digits}
-            source = f"{PAGE}, section 6, Theorem 8"
+            source = "docs/theory/hard-attention.md, section 6, Theorem 8"
             yield Route("switching", Tower.of(proof.length), parameters, source)
     closed = closed_form_switching(num_layers, num_heads)
-    source = f"{PAGE}, section 6, Corollary 9"
+    source = "docs/theory/hard-attention.md, section 6, Corollary 9"
     yield Route("switching, closed form", closed.length, {}, source)
 
 
@@ -282,7 +284,7 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
     Source:
         docs/theory/hard-attention.md, section 7.
     """
-    source = f"{PAGE}, section 7"
+    source = "docs/theory/hard-attention.md, section 7"
     num_layers = whole("num_layers", num_layers, 1, MOST_LAYERS)
     num_heads = whole("num_heads", num_heads, 1)
     if num_layers == 1:
