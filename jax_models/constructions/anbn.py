@@ -14,6 +14,7 @@ from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     CONSTANT,
+    Form,
     Head,
     Neuron,
     build_layer,
@@ -107,13 +108,10 @@ def anbn_one_layer_transformer(*, dtype: Any = jnp.float32) -> Transformer:
         neurons=distances,
         dtype=dtype,
     )
-    return build_transformer(
-        {"a": {y.A: 1}, "b": {y.B: 1}},
-        [layer],
-        [{y.OUT: 1, CONSTANT: 1}],
-        0.5,
-        [PowerTerm(y.PLACE, position_power=1)],
-    )
+    symbols: dict[str, Form] = {"a": {y.A: 1}, "b": {y.B: 1}}
+    logit: Form = {y.OUT: 1, CONSTANT: 1}
+    terms = [PowerTerm(y.PLACE, position_power=1)]
+    return build_transformer(symbols, [layer], [logit], 0.5, terms)
 
 
 def anbn_transformer(*, dtype: Any = jnp.float32) -> Transformer:
@@ -154,32 +152,21 @@ def anbn_transformer(*, dtype: Any = jnp.float32) -> Transformer:
         write=[{y.LENGTH: 1}],
     )
     # R(p/n - [a]) - R(p/n - [b]) = s p/n with s = -1 for a, 1 for b, since p/n <= 1.
-    signs = [
-        Neuron({y.SHARE: 1, y.A: -1}, {y.SIGNED_SHARE: 1}),
-        Neuron({y.SHARE: 1, y.B: -1}, {y.SIGNED_SHARE: -1}),
-    ]
+    both = (y.A, 1), (y.B, -1)
+    signs = [Neuron({y.SHARE: 1, at: -1}, {y.SIGNED_SHARE: s}) for at, s in both]
     find_misplaced = Head(
         query=[{y.LENGTH: 1, CONSTANT: 1}, {y.LENGTH: -2}],
         key=[{y.B: 1, y.A: -1}, {y.SIGNED_SHARE: 1}],
         value=[{y.PLACE: 1}, {y.B: 1}],
         write=[{y.WORST: 1}, {y.WORST_B: 1}],
     )
-    distance = [
-        Neuron({y.WORST: 2 * sign, y.LENGTH: -sign}, {y.OUT: -1}) for sign in (1, -1)
-    ]
-    layer = functools.partial(
-        build_layer, len(y), weighting=LeftmostHardmax(TIE_RESOLUTION), dtype=dtype
-    )
-    return build_transformer(
-        {"a": {y.A: 1}, "b": {y.B: 1}},
-        [
-            layer(heads=[find_length], neurons=signs),
-            layer(heads=[find_misplaced], neurons=distance),
-        ],
-        [{y.OUT: 1, y.WORST_B: -1, CONSTANT: 1}],
-        0.5,
-        [
-            PowerTerm(y.PLACE, position_power=1),
-            PowerTerm(y.SHARE, position_power=1, length_power=-1),
-        ],
-    )
+    distance = [Neuron({y.WORST: 2 * s, y.LENGTH: -s}, {y.OUT: -1}) for s in (1, -1)]
+    tie = LeftmostHardmax(TIE_RESOLUTION)
+    layer = functools.partial(build_layer, len(y), weighting=tie, dtype=dtype)
+    parts = ([find_length], signs), ([find_misplaced], distance)
+    layers = [layer(heads=heads, neurons=neurons) for heads, neurons in parts]
+    symbols: dict[str, Form] = {"a": {y.A: 1}, "b": {y.B: 1}}
+    logit: Form = {y.OUT: 1, y.WORST_B: -1, CONSTANT: 1}
+    share = PowerTerm(y.SHARE, position_power=1, length_power=-1)
+    terms = [PowerTerm(y.PLACE, position_power=1), share]
+    return build_transformer(symbols, layers, [logit], 0.5, terms)

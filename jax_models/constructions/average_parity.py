@@ -13,7 +13,7 @@ from jax_models.arguments import expect_integer
 from jax_models.constructions.hard_parity import saw_neurons
 from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
-from jax_models.programs.assembly import Head, build_layer, build_transformer
+from jax_models.programs.assembly import Form, Head, build_layer, build_transformer
 from jax_models.run.device_memory import require_memory
 from jax_models.weighting import AverageHardmax
 
@@ -70,10 +70,7 @@ def average_parity_transformer(
     layer = build_layer(
         len(y), weighting=AverageHardmax(), heads=[average], neurons=saw, dtype=dtype
     )
-    return build_transformer(
-        {"0": {}, "1": {y.ONE: 1}},
-        [layer],
-        [{y.UNIT: 0.5, y.OUT: -1}],
-        0.0,
-        [PowerTerm(y.UNIT, length_power=-1)],
-    )
+    symbols: dict[str, Form] = {"0": {}, "1": {y.ONE: 1}}
+    logit: Form = {y.UNIT: 0.5, y.OUT: -1}
+    terms = [PowerTerm(y.UNIT, length_power=-1)]
+    return build_transformer(symbols, [layer], [logit], 0.0, terms)

@@ -17,6 +17,7 @@ from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
     CONSTANT,
+    Form,
     Head,
     Neuron,
     build_layer,
@@ -88,10 +89,7 @@ def first_transformer(
         write=[{y.OUT: 1}],
     )
     layer = functools.partial(build_layer, len(y), weighting=Softmax(), dtype=dtype)
-    return build_transformer(
-        {"0": {}, "1": {y.ONE: 1}, "$": {y.QUERY: 1}},
-        [layer(neurons=marks), layer(heads=[look], temperature=temperature)],
-        [{y.OUT: 1}],
-        0.0,
-        [PowerTerm(y.INVERSE, position_power=-1)],
-    )
+    layers = [layer(neurons=marks), layer(heads=[look], temperature=temperature)]
+    symbols: dict[str, Form] = {"0": {}, "1": {y.ONE: 1}, "$": {y.QUERY: 1}}
+    terms = [PowerTerm(y.INVERSE, position_power=-1)]
+    return build_transformer(symbols, layers, [{y.OUT: 1}], 0.0, terms)

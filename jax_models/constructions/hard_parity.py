@@ -5,6 +5,7 @@ the factor H + 1 a layer. Beyond a polynomial in H no hard-attention transformer
 layers computes PARITY (Hahn 2020, Theorem 1); at (H+1)^L this one does.
 """
 
+import functools
 from enum import IntEnum, auto
 from typing import Any
 
@@ -37,23 +38,15 @@ class Coordinate(IntEnum):
     FOUND = auto()  # sum of the looked-up parities between attention and feed-forward
 
 
-def saw_neurons(
-    total: Form,
-    # coordinate of u, a unit of `total`
-    unit: int,
-    count: int,
-    out: int,
-) -> list[Neuron]:
+def saw_neurons(total: Form, unit: int, count: int, out: int) -> list[Neuron]:
     """Returns neurons that add u [s is odd] to coordinate `out`, for `total` = s u.
 
-    s is an integer from 0 to `count`.
+    u is the coordinate `unit`, s an integer from 0 to `count`.
     """
     # u [s is odd] is R(s u) - 2 R((s - 1) u) + 2 R((s - 2) u) - …: a saw of slopes +1 and -1
     # with teeth at the odd multiples of u.
-    return [
-        Neuron({**total, unit: -k}, {out: 2.0 * (-1) ** k if k else 1.0})
-        for k in range(count)
-    ]
+    slope = lambda k: 2.0 * (-1) ** k if k else 1.0
+    return [Neuron({**total, unit: -k}, {out: slope(k)}) for k in range(count)]
 
 
 def hard_parity_transformer(
@@ -112,22 +105,14 @@ def hard_parity_transformer(
         Neuron({y.PARITY: 1}, {y.PARITY: -1}),
         Neuron({y.FOUND: 1}, {y.FOUND: -1}),
     ]
-    return build_transformer(
-        {"0": {}, "1": {y.PARITY: 1}},
-        [
-            build_layer(
-                len(y),
-                weighting=LeftmostHardmax(TIE_RESOLUTION),
-                heads=[
-                    look_up((h + 1) * (num_heads + 1) ** layer)
-                    for h in range(num_heads)
-                ],
-                neurons=replace,
-                dtype=dtype,
-            )
-            for layer in range(num_layers)
-        ],
-        [{y.PARITY: -1, CONSTANT: 1}],
-        0.5,
-        [PowerTerm(y.PLACE, position_power=1), PowerTerm(y.SQUARE, position_power=2)],
-    )
+    tie = LeftmostHardmax(TIE_RESOLUTION)
+    build = functools.partial(build_layer, len(y), weighting=tie, dtype=dtype)
+    layers = []
+    for layer in range(num_layers):
+        nearest = (num_heads + 1) ** layer
+        heads = [look_up(h * nearest) for h in range(1, num_heads + 1)]
+        layers.append(build(heads=heads, neurons=replace))
+    terms = [PowerTerm(at, position_power=k) for at, k in ((y.PLACE, 1), (y.SQUARE, 2))]
+    symbols: dict[str, Form] = {"0": {}, "1": {y.PARITY: 1}}
+    logit: Form = {y.PARITY: -1, CONSTANT: 1}
+    return build_transformer(symbols, layers, [logit], 0.5, terms)

@@ -49,15 +49,11 @@ def _marking_neurons() -> list[Neuron]:
     """Neurons of layer 1, which leave rows of 1/N times 0, 1 or -1."""
     y = Coordinate
     count = {y.BIT: 1.0, y.QUERY: 1.0}  # the constant 1 of a row
-    hat = [
-        Neuron({y.GAP: 1, y.UNIT: shift}, {y.MATCH: slope, y.OTHER: -slope})
-        for shift, slope in flat_hat()
-    ]
     # R(u - z) is u where z = 0, and 0 where z >= 1 >= u.
     halves = {coordinate: factor / 2 for coordinate, factor in count.items()}
     other_half = {coordinate: -factor for coordinate, factor in halves.items()}
     return [
-        *hat,
+        *flat_hat(y.GAP, y.UNIT, {y.MATCH: 1, y.OTHER: -1}),
         Neuron({y.UNIT: 1}, {y.UNIT: -1, y.OTHER: 1}),
         *erase(y.ONE, signs=(1,)),
         *erase(y.GAP),
@@ -154,11 +150,8 @@ def normalised_parity_transformer(
     count = averaging_head(y.ONE, y.QUERY, y.GAP, y.UNIT)
     heads = comparing_heads(c, y.QUERY, y.SIGN, y.MATCH, y.OUT)
     # All but OUT, and BIT: without it the row of a bit would be constant.
-    erased = [
-        *erase(y.QUERY, signs=(1,)),
-        *erase(y.SIGN),
-        *erase(y.MATCH, y.OTHER, signs=(1,)),
-    ]
+    erased = [*erase(y.QUERY, signs=(1,)), *erase(y.SIGN)]
+    erased += erase(y.MATCH, y.OTHER, signs=(1,))
     sign = PowerTerm(y.SIGN, alternating=True, offset=0)
     gap = PowerTerm(y.GAP, scale=-1, position_power=1, length_power=-1, offset=0)
     layer = functools.partial(twofold_layer, half, epsilon=epsilon, dtype=dtype)

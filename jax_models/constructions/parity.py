@@ -15,6 +15,7 @@ from jax_models.model.attention import Schedule
 from jax_models.model.position import PowerTerm
 from jax_models.model.transformer import Transformer
 from jax_models.programs.assembly import (
+    Form,
     Head,
     Neuron,
     build_layer,
@@ -35,11 +36,13 @@ class Coordinate(IntEnum):
     OUT = auto()  # head 2 - head 1 after layer 2
 
 
-def flat_hat() -> tuple[tuple[float, float], ...]:
-    """Returns pairs (shift, slope) of the neurons that add up to a hat function."""
+def flat_hat(x: int, u: int, write: Form) -> list[Neuron]:
+    """Neurons that add `write`, times a hat function of a coordinate x with unit u."""
     # The sum of slope R(x + shift u), R the ReLU, is u at x = 0 and 0 at every other multiple
     # of u. Its top is flat, so that a rounding error of x below u/4 changes nothing there.
-    return (0.75, 2), (0.25, -2), (-0.25, -2), (-0.75, 2)
+    parts = (0.75, 2), (0.25, -2), (-0.25, -2), (-0.75, 2)
+    scaled = lambda slope: {at: slope * factor for at, factor in write.items()}
+    return [Neuron({x: 1, u: shift}, scaled(slope)) for shift, slope in parts]
 
 
 def averaging_head(one: int, query: int, share: int, unit: int) -> Head:
@@ -116,22 +119,13 @@ def parity_transformer(
     """
     c = expect_number("sharpness c", c, 0, above=True)
     y = Coordinate
-    hat = [
-        Neuron({y.GAP: 1, y.UNIT: shift}, {y.MATCH: slope})
-        for shift, slope in flat_hat()
-    ]
+    hat = flat_hat(y.GAP, y.UNIT, {y.MATCH: 1})
     heads = comparing_heads(c, y.QUERY, y.SIGN, y.MATCH, y.OUT)
     layer = functools.partial(build_layer, len(y), weighting=Softmax(), dtype=dtype)
-    return build_transformer(
-        {"0": {}, "1": {y.ONE: 1}, "$": {y.QUERY: 1}},
-        [
-            layer(heads=[averaging_head(y.ONE, y.QUERY, y.GAP, y.UNIT)], neurons=hat),
-            layer(heads=heads, temperature=temperature),
-        ],
-        [{y.OUT: -1}],
-        0.0,
-        [
-            PowerTerm(y.SIGN, alternating=True, offset=0),
-            PowerTerm(y.GAP, scale=-1, position_power=1, length_power=-1, offset=0),
-        ],
-    )
+    count = averaging_head(y.ONE, y.QUERY, y.GAP, y.UNIT)
+    second = layer(heads=heads, temperature=temperature)
+    layers = [layer(heads=[count], neurons=hat), second]
+    symbols: dict[str, Form] = {"0": {}, "1": {y.ONE: 1}, "$": {y.QUERY: 1}}
+    sign = PowerTerm(y.SIGN, alternating=True, offset=0)
+    gap = PowerTerm(y.GAP, scale=-1, position_power=1, length_power=-1, offset=0)
+    return build_transformer(symbols, layers, [{y.OUT: -1}], 0.0, [sign, gap])

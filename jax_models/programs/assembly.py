@@ -13,8 +13,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jaxtyping import Float
 
 from jax_models.jax_arguments import check_float_type
 from jax_models.model.attention import Attention, Schedule
@@ -87,32 +85,21 @@ def build_layer(
     key_width = max(1, *(len(head.key) for head in heads))
     value_width = max(len(head.value) for head in heads)
 
-    def arrays(
-        name: str, length: int
-    ) -> tuple[Float[Array, "heads out width"], Float[Array, "heads out"] | None]:
-        stacked = [
-            _stack(_padded(getattr(head, name), length), width) for head in heads
-        ]
-        weight = np.stack([weight for weight, _ in stacked])
-        constant = np.stack([constant for _, constant in stacked])
+    arrays: dict[str, Any] = {}
+    sizes = {"query": key_width, "key": key_width, "value": value_width}
+    for name, length in sizes.items():
+        forms = [_stack(_padded(getattr(head, name), length), width) for head in heads]
+        weight, constant = (np.stack(parts) for parts in zip(*forms, strict=True))
+        arrays[name] = jnp.asarray(weight, dtype)
         bias = jnp.asarray(constant, dtype) if constant.any() else None
-        return jnp.asarray(weight, dtype), bias
-
-    query, query_bias = arrays("query", key_width)
-    key, key_bias = arrays("key", key_width)
-    value, value_bias = arrays("value", value_width)
+        arrays[f"{name}_bias"] = bias
     writes = [form for head in heads for form in _padded(head.write, value_width)]
     w1, b1 = _stack([neuron.read for neuron in neurons], width)
     w2, _ = _stack([neuron.write for neuron in neurons], width)
     return Layer(
         Attention(
-            query=query,
-            key=key,
-            value=value,
+            **arrays,
             output=jnp.asarray(_stack(writes, width)[0].T, dtype),
-            query_bias=query_bias,
-            key_bias=key_bias,
-            value_bias=value_bias,
             weighting=weighting,
             temperature=temperature,
             mask=mask,

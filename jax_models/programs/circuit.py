@@ -8,6 +8,7 @@ A step is a head or a neuron. Given the masks of the layers, doing each step as 
 possible is best; the search is over sequences of masks (docs/logic.md, section 6.7).
 """
 
+import bisect
 import dataclasses
 import functools
 import itertools
@@ -197,9 +198,7 @@ class Circuit:
                 # A function of the symbol alone is embedded.
                 for form, coefficient in parts:
                     hidden = np.maximum(self._by_symbol(form), 0)
-                    values = [
-                        x + coefficient * y for x, y in zip(values, hidden, strict=True)
-                    ]
+                    values = [*np.add(values, coefficient * hidden)]
             out = self.known[what] = self.coordinate(values, bound=bound)
             if moving:
                 self._moving.update(out)
@@ -230,14 +229,11 @@ class Circuit:
 
     def _by_symbol(self, form: LinearForm) -> list[float]:
         """Values of a form before the first layer, without terms of the position."""
-        parts = [
-            (factor, self._coordinates[at].symbols)
-            for at, factor in form.variables.items()
-        ]
-        return [
-            form.constant + sum(factor * symbols[t] for factor, symbols in parts)
-            for t in range(len(self.alphabet))
-        ]
+        values: list[float] = [0] * len(self.alphabet)
+        for at, factor in form.variables.items():
+            symbols = self._coordinates[at].symbols
+            values = [x + factor * y for x, y in zip(values, symbols, strict=True)]
+        return [form.constant + x for x in values]
 
     def _spread(self, write: Mapping[int, float]) -> LinearForm:
         """A write to coordinates and to the combinations that these are part of."""
@@ -293,10 +289,8 @@ def schedule(
     for at, step in enumerate(steps):
         for coordinate in coordinates_written(step):
             writers.setdefault(coordinate, set()).add(at)
-    needs = [
-        set().union(*(writers.get(c, ()) for c in coordinates_read(step)))
-        for step in steps
-    ]
+    feeding = lambda step: (writers.get(c, ()) for c in coordinates_read(step))
+    needs = [set().union(*feeding(step)) for step in steps]
 
     def ready(done: frozenset[int], these: range) -> list[int]:
         return [at for at in these if at not in done and needs[at] <= done]
@@ -324,15 +318,11 @@ def schedule(
     done = frozenset()
     # A circuit of the symbol alone is in the embedding; a transformer has a layer.
     for mask, after in front[everything] or ((*NO_HEADS, everything),):
-        new = after - done
-        layers.append(
-            PlannedLayer(
-                mask,
-                tuple(heads[at] for at in heads_at if at in new),
-                tuple(neurons[at - len(heads)] for at in neurons_at if at in new),
-            )
-        )
-        done = after
+        new, done = sorted(after - done), after
+        split = bisect.bisect_left(new, len(heads))
+        ours = tuple(heads[at] for at in new[:split])
+        rectifiers = tuple(neurons[at - len(heads)] for at in new[split:])
+        layers.append(PlannedLayer(mask, ours, rectifiers))
     return tuple(layers)
 
 
@@ -349,28 +339,22 @@ def build_circuit(
     """Transformer of a plan; heads of equal scores in a layer become one of many values."""
     layers = []
     for layer in plan.layers:
-        alike: dict[Any, list[PlannedHead]] = {}
+        heads: dict[Any, Head] = {}
         for head in layer.heads:
-            alike.setdefault((head.query, head.key), []).append(head)
-        heads = [
-            Head(
-                query,
-                key,
-                [x for y in these for x in y.value],
-                [x for y in these for x in y.write],
-            )
-            for (query, key), these in alike.items()
-        ]
+            fresh = Head(head.query, head.key, (), ())
+            one = heads.get((head.query, head.key), fresh)
+            value, write = (*one.value, *head.value), (*one.write, *head.write)
+            heads[head.query, head.key] = Head(head.query, head.key, value, write)
         falling = None
         if layer.exponent:
             # A rank-0 array of the model's type, as a loaded model has it.
-            scale = jnp.asarray(np.ones(()), dtype)
+            scale = jnp.ones((), dtype)
             falling = PowerTemperature(scale, -layer.exponent, of=temperature)
         layers.append(
             build_layer(
                 plan.width,
                 weighting=weighting,
-                heads=heads,
+                heads=[*heads.values()],
                 neurons=layer.neurons,
                 mask=layer.mask,
                 temperature=falling,

@@ -28,6 +28,9 @@ from jax_models.programs.logic.syntax import Formula
 from jax_models.run.device_memory import require_memory, require_operations
 from jax_models.run.evaluate import apply_logits, linear_readout
 
+Strings = Int[np.ndarray, "inputs tokens"]
+Logits = Float[np.ndarray, "inputs tokens"]
+
 MAX_SCORES = 2**22  # held at once
 MOST_STRINGS = 4096  # all strings of a length are tested where there are no more
 LONGEST = 100  # length that random strings reach, or a larger one that is asked for
@@ -57,14 +60,11 @@ def apply_eagerly(
     return y.reshape(*tokens.shape, -1)
 
 
-def _apply_layer(
-    layer: Layer, y: Float[np.ndarray, "inputs tokens width"]
-) -> Float[np.ndarray, "inputs tokens width"]:
-    attention, forward = layer.attention, layer.feed_forward
-    assert attention.output is not None
+def _apply_layer(layer: Layer, y: np.ndarray) -> np.ndarray:
+    attention, block = layer.attention, layer.feed_forward
     c = y + _linear(_heads(attention, y), attention.output, attention.output_bias)
-    hidden = np.maximum(_linear(c, forward.w1, forward.b1), 0)
-    return c + _linear(hidden, forward.w2, forward.b2)
+    hidden = np.maximum(_linear(c, block.w1, block.b1), 0)
+    return c + _linear(hidden, block.w2, block.b2)
 
 
 def _linear(
@@ -74,22 +74,18 @@ def _linear(
     return product if bias is None else product + np.asarray(bias)
 
 
-def _project(
-    weight: Any, bias: Any, rows: Float[np.ndarray, "inputs tokens width"]
-) -> Float[np.ndarray, "inputs heads tokens out"]:
-    """Projections [b, h, n, e] of activations [b, n, d] by every head."""
-    product = np.einsum("hed,bnd->bhne", np.asarray(weight), rows, optimize=True)
-    return product if bias is None else product + np.asarray(bias)[:, None, :]
-
-
-def _heads(
-    attention: Attention, y: Float[np.ndarray, "inputs tokens width"]
-) -> Float[np.ndarray, "inputs tokens concatenated"]:
+def _heads(attention: Attention, y: np.ndarray) -> np.ndarray:
     """Attended values of the heads, side by side [b, n, h v]."""
     strings, length, _ = y.shape
-    query = _project(attention.query, attention.query_bias, y)
-    key = _project(attention.key_by_head, attention.key_bias_by_head, y)
-    value = _project(attention.value_by_head, attention.value_bias_by_head, y)
+
+    def projected(weight: Any, bias: Any) -> np.ndarray:
+        """Projections by every head [b, h, n, e]."""
+        product = np.einsum("hed,bnd->bhne", np.asarray(weight), y, optimize=True)
+        return product if bias is None else product + np.asarray(bias)[:, None, :]
+
+    query = projected(attention.query, attention.query_bias)
+    key = projected(attention.key_by_head, attention.key_bias_by_head)
+    value = projected(attention.value_by_head, attention.value_bias_by_head)
     if attention.temperature is not None:
         tau = attention.temperature(length, jnp.arange(length), query.dtype)
         query = query / np.asarray(tau).reshape(-1, 1)
@@ -167,24 +163,19 @@ def strings_to_test(
         yield np.array(rows, np.int32), False
 
 
-def eager_logits(
-    model: Transformer, strings: Int[np.ndarray, "inputs tokens"]
-) -> Float[np.ndarray, "inputs tokens"]:
+def eager_logits(model: Transformer, strings: Strings) -> Logits:
     """Returns the logit of a compiled formula at every position, computed by NumPy."""
     readout = linear_readout(model)
-    weight = np.asarray(readout.weight)[0]
-    bias = 0 if readout.bias is None else np.asarray(readout.bias)[0]
     at_once = max(1, _SYMBOLS_AT_ONCE // strings.shape[1])
-    parts = [
-        apply_eagerly(model, strings[start : start + at_once]) @ weight + bias
+    activations = (
+        apply_eagerly(model, strings[start : start + at_once])
         for start in range(0, len(strings), at_once)
-    ]
+    )
+    parts = [_linear(y, readout.weight, readout.bias)[..., 0] for y in activations]
     return np.concatenate(parts)
 
 
-def engine_logits(
-    model: Transformer, strings: Int[np.ndarray, "inputs tokens"]
-) -> Float[np.ndarray, "inputs tokens"]:
+def engine_logits(model: Transformer, strings: Strings) -> Logits:
     """Returns the logit of a compiled formula at every position, computed by JAX."""
     return np.array([np.asarray(apply_logits(model, row))[:, 0] for row in strings])
 
@@ -193,7 +184,7 @@ def check_strings_of_model(
     model: Transformer,
     formula: Formula,
     alphabet: Sequence[str],
-    strings: Int[np.ndarray, "inputs tokens"],
+    strings: Strings,
     logits_of: Callable[[Transformer, np.ndarray], np.ndarray] = eager_logits,
 ) -> Margin:
     """Checks a model against `evaluate_formula` at every position; returns the margin.
@@ -241,9 +232,8 @@ def run_self_test(
     rounds += [(strings, engine_logits) for strings in engine]
     margins: list[Margin] = []
     for strings, logits_of in rounds:
-        margins.append(
-            check_strings_of_model(model, formula, alphabet, strings, logits_of)
-        )
+        given = model, formula, alphabet, strings
+        margins.append(check_strings_of_model(*given, logits_of))
         progress(len(margins), len(rounds), strings.shape[1])
     least = min(margins, key=lambda margin: margin.value)
     return {

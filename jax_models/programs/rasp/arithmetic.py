@@ -9,11 +9,14 @@ Source: docs/rasp.md, sections 2 to 4; docs/theory/softmax-approximation.md, sec
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from jax_models.programs.circuit import Circuit
 from jax_models.programs.forms import LENGTH, ONE, LinearForm, Polynomial, constant
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.syntax import BooleanType, IntegerType, SymbolType, Type
+
+Forms: TypeAlias = Sequence[LinearForm]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Value:
     """
 
     type: Type
-    forms: tuple[LinearForm, ...]
+    forms: Forms
 
     @property
     def form(self) -> LinearForm:
@@ -68,7 +71,7 @@ def num_segments(of: IntegerType) -> int:
 class Arithmetic(Circuit):
     """A circuit with operations on exact Booleans and integers."""
 
-    def conjunction(self, forms: Sequence[LinearForm]) -> LinearForm:
+    def conjunction(self, forms: Forms) -> LinearForm:
         """Returns the conjunction of Booleans as a form: relu(sum - (count - 1))."""
         kept = list(dict.fromkeys(form for form in forms if form != constant(1)))
         if constant(0) in kept:
@@ -123,9 +126,7 @@ class Arithmetic(Circuit):
         (rest,) = self.attend("n times a Boolean", "none", score, [(value, LENGTH)])
         return form + rest
 
-    def choose(
-        self, conditions: Sequence[LinearForm], first: Value, second: Value
-    ) -> tuple[LinearForm, ...]:
+    def choose(self, conditions: Forms, first: Value, second: Value) -> Forms:
         """Forms of the first value where all conditions hold, and of the second elsewhere."""
         pick = functools.partial(self._pick, conditions)
         if isinstance(first.type, SymbolType):
@@ -134,11 +135,10 @@ class Arithmetic(Circuit):
             return tuple(pick(ours.get(x, zero), theirs.get(x, zero)) for x in symbols)
         if first.type == second.type == BooleanType():
             return (pick(first.form, second.form),)
-        condition = self.conjunction(conditions)
-        return (self._choose_integer(condition, first, second),)
+        return (self._choose_integer(self.conjunction(conditions), first, second),)
 
     def _pick(
-        self, conditions: Sequence[LinearForm], first: LinearForm, second: LinearForm
+        self, conditions: Forms, first: LinearForm, second: LinearForm
     ) -> LinearForm:
         """The first Boolean where all conditions hold, and the second elsewhere."""
         if first == second:

@@ -10,7 +10,7 @@ Source: docs/rasp.md, section 5.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import ClassVar, TypeGuard
 
 import jax
@@ -21,6 +21,7 @@ from jax_models.programs.grammar import Tree, walk
 from jax_models.programs.rasp import syntax
 from jax_models.programs.rasp.arithmetic import (
     Arithmetic,
+    Forms,
     Value,
     difference,
     magnitude,
@@ -49,7 +50,7 @@ class _Criterion:
 
     score: tuple[tuple[LinearForm, LinearForm], ...]
     fetched: tuple[tuple[LinearForm, Polynomial], ...]
-    check: Callable[[Sequence[LinearForm]], LinearForm]  # from what was fetched
+    check: Callable[[Forms], LinearForm]  # from what was fetched
     # A row that sees nothing fetches zeros; does the check then fail by itself?
     fails_on_zeros: bool
 
@@ -138,7 +139,7 @@ class _Lowering(Arithmetic):
     def form(self, node: Expression) -> LinearForm:
         return self.value(node).form
 
-    def _forms(self, node: Expression) -> tuple[LinearForm, ...]:
+    def _forms(self, node: Expression) -> Forms:
         match node:
             case syntax.Variable(name=syntax.INPUT):
                 return tuple(map(self.symbol, self.program.alphabet))
@@ -175,10 +176,9 @@ class _Lowering(Arithmetic):
     def _compare(self, operator: str, left: Value, right: Value) -> LinearForm:
         if isinstance(left.type, SymbolType):
             both = right.by_symbol
-            pairs = (
-                (form, both[one]) for one, form in left.by_symbol.items() if one in both
-            )
-            return LinearForm(*(self.conjunction(pair) for pair in pairs))
+            alike = ((ours, both.get(x)) for x, ours in left.by_symbol.items())
+            pairs = [(ours, theirs) for ours, theirs in alike if theirs is not None]
+            return LinearForm(*map(self.conjunction, pairs))
         if operator == "=":
             if left.type == right.type == BooleanType():
                 return self.both_or_neither(left.form, right.form)
@@ -207,7 +207,7 @@ class _Lowering(Arithmetic):
             )
         return self.count_thresholds(value)
 
-    def _look_up(self, node: syntax.Lookup) -> tuple[LinearForm, ...]:
+    def _look_up(self, node: syntax.Lookup) -> Forms:
         """Forms of a lookup's value at every position; `InputError` if no head finds it."""
         criteria, conditions, tests = [], [], []
         for part in _conjuncts(node.predicate):
@@ -233,10 +233,8 @@ class _Lowering(Arithmetic):
         symbolic = isinstance(value.type, SymbolType)
         bound = ONE if symbolic else magnitude(value.range)
         carried = [(form, bound) for form in value.forms if form.variables]
-        found = self.attend(
-            f"{node.side}most position", node.mask, score, [*fetched, *carried]
-        )
-        left = iter(found)
+        values = [*fetched, *carried]
+        left = iter(self.attend(f"{node.side}most position", node.mask, score, values))
         for one in criteria:
             conditions.append(one.check([next(left) for _ in one.fetched]))
         # What is constant stays so at the position attended to.
@@ -267,16 +265,14 @@ class _Lowering(Arithmetic):
             return _Criterion((), (), lambda fetched: constant(0), True)
         return self._pairing([ours[x] for x in shared], [theirs[x] for x in shared])
 
-    def _pairing(
-        self, at_row: Sequence[LinearForm], at_column: Sequence[LinearForm]
-    ) -> _Criterion:
+    def _pairing(self, at_row: Forms, at_column: Forms) -> _Criterion:
         """Criterion of score n sum_s u_s(i) v_s(j), of Booleans u with at most one true."""
         fetched = tuple((v, ONE) for v in at_column)
         if list(at_row) == [constant(1)]:
             score = ((self.position(0, 1), at_column[0]),)
             return _Criterion(score, fetched, lambda fetched: fetched[0], True)
 
-        def check(fetched: Sequence[LinearForm]) -> LinearForm:
+        def check(fetched: Forms) -> LinearForm:
             parts = zip(at_row, fetched, strict=True)
             return self.rectify([(u + v - 1, 1) for u, v in parts], ONE)
 
@@ -299,7 +295,7 @@ class _Lowering(Arithmetic):
         score = [(a * 2, times) for a, (times, _) in zip(ours, theirs, strict=True)]
         score.append((constant(1), -LinearForm(*(square for _, square in theirs))))
 
-        def check(fetched: Sequence[LinearForm]) -> LinearForm:
+        def check(fetched: Forms) -> LinearForm:
             # A row that sees nothing fetches 0, which the range need not hold.
             apart = difference(row, Value(column.type, (fetched[0],)))
             wide = syntax.joined(apart.range, row.range)
@@ -322,13 +318,11 @@ class _Lowering(Arithmetic):
                 f"give combinations names, so that at most {MOST_ROW_CONDITIONS} are left"
             )
         conditions = [*map(self.form, rows)]
+        literal = lambda form, true: form if true else -form + 1
         groups: dict[LinearForm, list[LinearForm]] = {}
         for assignment in itertools.product((False, True), repeat=len(rows)):
             column = self.form(_settle(node, dict(zip(rows, assignment, strict=True))))
-            literals = [
-                form if true else -form + 1
-                for form, true in zip(conditions, assignment, strict=True)
-            ]
+            literals = [*map(literal, conditions, assignment)]
             groups.setdefault(column, []).append(self.conjunction(literals))
         if len(groups) == 1:
             return self._pairing([constant(1)], list(groups))
