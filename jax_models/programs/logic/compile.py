@@ -69,10 +69,9 @@ def exact_length(model: Transformer) -> int:
     # From the weights, so that a loaded model has it too: a file has no place for it.
     roundoff = float(jnp.finfo(model.dtype).eps) / 2
     conditions = [
-        condition
+        _condition(model, layer.attention, head, roundoff)
         for layer in model.layers
         for head in range(layer.attention.num_heads)
-        if (condition := _condition(model, layer.attention, head, roundoff))
     ]
     fails = lambda n: not all(holds(n) for holds in conditions)
     # Sums of integers are exact far beyond this.
@@ -112,26 +111,21 @@ def require_exact(model: Transformer, length: int) -> None:
     )
 
 
-def _condition(
-    model: Transformer, attention: Attention, head: int, u: float
-) -> Holds | None:
-    """Predicate of n that a head's result is near the exact one; None if uniform."""
+def _condition(model: Transformer, attention: Attention, head: int, u: float) -> Holds:
+    """Predicate of n that a head's result is near the exact one, as uniform ones are."""
     query = _with_bias(attention.query, attention.query_bias, head)
     if not query.any():
-        return None
+        return lambda n: True
     terms = _power_terms(model)
     key = _read(attention.key_by_head, head)
-    degree = max(
-        (term.position_power for c in key for term in terms.get(c, ())), default=0
-    )
+    powers = [term.position_power for c in key for term in terms.get(c, ())]
+    degree = max(powers, default=0)
     if degree == 3:
         return lambda n: _cubic_lookup(n, u)
     if degree == 2:
         # One head looks up both, a number and predicates, where their scores are equal.
-        of_number = [
-            any(term.position_power == 1 for term in terms.get(c, ()))
-            for c in _read(attention.value_by_head, head)
-        ]
+        is_place = lambda c: any(term.position_power == 1 for term in terms.get(c, ()))
+        of_number = [*map(is_place, _read(attention.value_by_head, head))]
         # In mode FU the number looked for is itself within 1/8 of an integer.
         inexact = attention.query_bias is not None and bool(query[:, -1].any())
         share = 0.25 if inexact else 0.0
@@ -181,9 +175,7 @@ def _largest_integer(model: Transformer) -> float:
 
 def _written(model: Transformer, coordinates: list[int]) -> tuple[float, int]:
     """Sum of |entries| and number of nonzeros, over layers, written to `coordinates`."""
-    written = [
-        np.asarray(layer.attention.output)[coordinates] for layer in model.layers
-    ]
+    written = [np.asarray(x.attention.output)[coordinates] for x in model.layers]
     total = sum(float(np.abs(part).sum()) for part in written)
     return total, sum(int(np.count_nonzero(part)) for part in written)
 
