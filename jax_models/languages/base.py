@@ -290,10 +290,8 @@ class Source(abc.ABC):
         # Symbol t is drawn by what follows t - 1 symbols; what follows the last is not read.
         later = self.next_symbol(tokens)[..., :-1, :]
         first = jnp.asarray(self.first_symbol, later.dtype)
-        before = jnp.concatenate(
-            [jnp.broadcast_to(first, (*later.shape[:-2], 1, first.size)), later],
-            axis=-2,
-        )
+        first = jnp.broadcast_to(first, (*later.shape[:-2], 1, first.size))
+        before = jnp.concatenate([first, later], axis=-2)
         chosen = jnp.take_along_axis(before, tokens[..., None], axis=-1)[..., 0]
         return jnp.log(chosen).sum(axis=-1)
 
@@ -330,10 +328,8 @@ def _sample(key: PRNGKeyArray, source: Source, length: int, count: int) -> Strin
     even = math.ceil(count / math.ceil(count / most))
     divisors = (d for d in range(max(1, most // 2), most + 1) if count % d == 0)
     rows = max(divisors, default=even)
-    drawn = jax.lax.map(
-        lambda one: source.draw(one, length, rows),
-        jax.random.split(key, math.ceil(count / rows)),
-    )
+    keys = jax.random.split(key, math.ceil(count / rows))
+    drawn = jax.lax.map(lambda one: source.draw(one, length, rows), keys)
     return drawn.reshape(-1, length)[:count]
 
 
