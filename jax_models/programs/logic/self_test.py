@@ -60,7 +60,9 @@ def apply_eagerly(
     return y.reshape(*tokens.shape, -1)
 
 
-def _apply_layer(layer: Layer, y: np.ndarray) -> np.ndarray:
+def _apply_layer(
+    layer: Layer, y: Float[np.ndarray, "inputs tokens width"]
+) -> Float[np.ndarray, "inputs tokens width"]:
     attention, block = layer.attention, layer.feed_forward
     c = y + _linear(_heads(attention, y), attention.output, attention.output_bias)
     hidden = np.maximum(_linear(c, block.w1, block.b1), 0)
@@ -74,11 +76,15 @@ def _linear(
     return product if bias is None else product + np.asarray(bias)
 
 
-def _heads(attention: Attention, y: np.ndarray) -> np.ndarray:
+def _heads(
+    attention: Attention, y: Float[np.ndarray, "inputs tokens width"]
+) -> Float[np.ndarray, "inputs tokens concatenated"]:
     """Attended values of the heads, side by side [b, n, h v]."""
     strings, length, _ = y.shape
 
-    def projected(weight: Any, bias: Any) -> np.ndarray:
+    def projected(
+        weight: Any, bias: Any
+    ) -> Float[np.ndarray, "inputs heads tokens out"]:
         """Projections by every head [b, h, n, e]."""
         product = np.einsum("hed,bnd->bhne", np.asarray(weight), y, optimize=True)
         return product if bias is None else product + np.asarray(bias)[:, None, :]
