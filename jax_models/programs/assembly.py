@@ -13,6 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from jax_models.jax_arguments import check_float_type
 from jax_models.model.attention import Attention, Schedule
