@@ -26,7 +26,7 @@ Tau = Float[Array, "..."]
 class ConstantTemperature:
     """Temperature schedule tau = value."""
 
-    value: Float[Array, ""] | float
+    value: Array | float
     depends_on_length = False
 
     def __call__(self, length: int, rows: Positions, dtype: Any) -> Tau:
@@ -38,7 +38,7 @@ class ConstantTemperature:
 class InverseLogTemperature:
     """Temperature schedule tau(n) = scale / ln n for n >= 2, and 1 for n = 1."""
 
-    scale: Float[Array, ""] | float
+    scale: Array | float
     depends_on_length = True
 
     def __call__(self, length: int, rows: Positions, dtype: Any) -> Tau:
@@ -53,7 +53,7 @@ class InverseLogTemperature:
 class PowerTemperature:
     """Temperature schedule tau = scale * m^exponent, m the length n or the row's place p."""
 
-    scale: Float[Array, ""] | float
+    scale: Array | float
     exponent: float = static()
     # "position" is p, the row's index plus 1.
     of: Literal["length", "position"] = static(default="length")
