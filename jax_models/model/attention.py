@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from jax_models.model.mask import SIGHTS, Mask, Sight
 from jax_models.model.pytree import pytree, static
@@ -60,7 +60,7 @@ class Attention:
     window: int | None = static(default=None)
     rotary: Rotary | None = static(default=None)
     # Length of an input that is padded; see `Sight.end`. No part of a file.
-    end: Int[Array, ""] | None = None
+    end: Array | None = None
 
     def __post_init__(self) -> None:
         """Sets the weighting's roundings of a score; a plain temperature is constant."""
