@@ -173,7 +173,7 @@ def _norms(model: Transformer) -> Iterator[Norm | None]:
 @functools.singledispatch
 def slope(
     operation: Operation,
-    base: tuple[Float[Array, "rows d_read"] | None, ...],
+    base: tuple[Float[Array, "rows read"] | None, ...],
     cotangents: Cotangents,
 ) -> tuple[Cotangents, ...]:
     """Cotangents of the rows that an operation reads, from those of the row it writes."""

@@ -41,7 +41,7 @@ class RowBase:
     rows: dict[str, Float[Array, "*rows features"]]  # `kept` of `Layer.writes`
     # The least change of the block's input that flips each neuron, in float32 and never
     # rounded up, and the 8 neurons where it is least.
-    distance: Float[Array, "*rows hidden"] | None = None
+    distance: Float[Array, "*rows d_ff"] | None = None
     nearest: Int[Array, "*rows 8"] | None = None
 
 
@@ -82,8 +82,8 @@ class ReluBlock(NamedTuple):
     """Maps from a change x of a layer's heads: output skip x + W2 relu(u + W1 x)."""
 
     row: str  # name of u, the neurons' input
-    w1: Float[Array, "hidden concatenated"]
-    w2: Float[Array, "width hidden"]
+    w1: Float[Array, "d_ff concatenated"]
+    w2: Float[Array, "width d_ff"]
     skip: Float[Array, "width concatenated"] | None
 
 

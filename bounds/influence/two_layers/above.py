@@ -19,11 +19,11 @@ class RowMap(NamedTuple):
     """Maps from changes of heads through a ReLU block to keys and values above."""
 
     row: str  # name of the neurons' input
-    into: Float[Array, "heads hidden d_v"]  # W_1 W_O
+    into: Float[Array, "heads d_ff d_v"]  # W_1 W_O
     key: Float[Array, "above d_k width"]
     value: Float[Array, "above width_v width"]
-    key_hidden: Float[Array, "above d_k hidden"]  # K W_2
-    value_hidden: Float[Array, "above width_v hidden"]
+    key_hidden: Float[Array, "above d_k d_ff"]  # K W_2
+    value_hidden: Float[Array, "above width_v d_ff"]
     key_skip: Float[Array, "above heads d_k d_v"]  # K W_O
     value_skip: Float[Array, "above heads width_v d_v"]
 
@@ -46,9 +46,9 @@ class RowMap(NamedTuple):
         )
 
     def carry(
-        self, active: Float[Array, "rows hidden"], heads: Float[Array, "heads rows d_v"]
+        self, active: Float[Array, "rows d_ff"], heads: Float[Array, "heads rows d_v"]
     ) -> tuple[
-        Float[Array, "heads rows hidden"],
+        Float[Array, "heads rows d_ff"],
         Float[Array, "above heads rows d_k"],
         Float[Array, "above heads rows width_v"],
     ]:
@@ -109,7 +109,7 @@ class Sums(NamedTuple):
 
     # w tau by factors of rows: E where a neuron is active, E, then values
     pairs: tuple[tuple[Float[Array, "factors substitutions"], ...], ...]
-    flips: Float[Array, "above hidden substitutions"]  # w times what flips change
+    flips: Float[Array, "above d_ff substitutions"]  # w times what flips change
     # a (e^d - 1) times the columns of `Above.values`
     moved: Float[Array, "above width_v+1 substitutions"]
 
@@ -154,7 +154,7 @@ class Sums(NamedTuple):
         maps: RowMap,
         above: Above,
         columns: Columns,
-        neurons: Float[Array, "heads hidden substitutions"],  # of the columns' values
+        neurons: Float[Array, "heads d_ff substitutions"],  # of the columns' values
     ) -> tuple[
         Float[Array, "substitutions concatenated"], Bool[Array, "substitutions"]
     ]:

@@ -69,8 +69,8 @@ class Tiles(NamedTuple):
     columns: Columns
     maps: RowMap
     above: Above
-    neurons: Float[Array, "heads hidden substitutions"]  # of the columns' values
-    by_neuron: Float[Array, "above hidden substitutions"]  # score of each neuron's key
+    neurons: Float[Array, "heads d_ff substitutions"]  # of the columns' values
+    by_neuron: Float[Array, "above d_ff substitutions"]  # score of each neuron's key
     # of neurons where they are active, of values past the block, and moved queries
     scores: Float[Array, "above heads factors substitutions"]
 

@@ -29,11 +29,11 @@ class Flips(NamedTuple):
     pairs may flip, each for all columns.
     """
 
-    u: Float[Array, "rows hidden"]
-    z: Float[Array, "heads rows hidden"]  # change by `PairRows.moved`
+    u: Float[Array, "rows d_ff"]
+    z: Float[Array, "heads rows d_ff"]  # change by `PairRows.moved`
     turn: Float[Array, "heads rows"]
     share: Float[Array, "heads rows substitutions"]
-    neurons: Float[Array, "heads hidden substitutions"]
+    neurons: Float[Array, "heads d_ff substitutions"]
     large: Bool[Array, "rows substitutions"]  # pairs with large shares
     pairs: Int[Array, "large"]  # of these, in the flattened table
     num_pairs: Int[Array, ""]
@@ -43,17 +43,17 @@ class Flips(NamedTuple):
 
     @staticmethod
     def of(
-        u: Float[Array, "rows hidden"],
-        z: Float[Array, "heads rows hidden"],
+        u: Float[Array, "rows d_ff"],
+        z: Float[Array, "heads rows d_ff"],
         turn: Float[Array, "heads rows"],
         share: Float[Array, "heads rows substitutions"],
-        neurons: Float[Array, "heads hidden substitutions"],
+        neurons: Float[Array, "heads d_ff substitutions"],
     ) -> "Flips":
         """Neurons that are no farther from 0 than they may move; none if too many."""
         ends = neurons.min(axis=-1)[:, None], neurons.max(axis=-1)[:, None]
         far = jnp.maximum(*(jnp.abs(turn[..., None] * end + z) for end in ends))
 
-        def near(most: Float[Array, "heads rows"]) -> Bool[Array, "rows hidden"]:
+        def near(most: Float[Array, "heads rows"]) -> Bool[Array, "rows d_ff"]:
             reach = (most[..., None] * far).sum(axis=0)
             # Rounding here is harmless: what it misses ends within rounding of zero. What
             # is no number is near.
@@ -82,7 +82,7 @@ class Flips(NamedTuple):
     def bend_scores(
         self,
         scores: tuple[Float[Array, "rows substitutions"], ...],  # by head above
-        by_neuron: Float[Array, "above hidden substitutions"],
+        by_neuron: Float[Array, "above d_ff substitutions"],
     ) -> tuple[Float[Array, "rows substitutions"], ...]:
         """Changes of scores with those of flips."""
 
@@ -106,8 +106,8 @@ class Flips(NamedTuple):
     def bend_values(
         self,
         new: tuple[Float[Array, "rows substitutions"], ...],  # weights, by head above
-        so_far: Float[Array, "above hidden substitutions"],
-    ) -> Float[Array, "above hidden substitutions"]:
+        so_far: Float[Array, "above d_ff substitutions"],
+    ) -> Float[Array, "above d_ff substitutions"]:
         """Weighted sums over rows of changes of neurons, with those of flips."""
 
         def of_pairs(k: Int[Array, ""], so_far: Float[Array, "..."]) -> Any:
@@ -142,7 +142,7 @@ class Flips(NamedTuple):
     def find_pairs(
         self, k: Int[Array, ""]
     ) -> tuple[
-        tuple[Int[Array, "batch"], Int[Array, "batch"]], Float[Array, "batch hidden"]
+        tuple[Int[Array, "batch"], Int[Array, "batch"]], Float[Array, "batch d_ff"]
     ]:
         """Rows and columns of a batch of pairs, and what their flips change, 0 if none."""
         index = k * TOGETHER + jnp.arange(TOGETHER, dtype=jnp.int32)
