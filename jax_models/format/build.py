@@ -20,7 +20,7 @@ from jax_models.arguments import (
     not_finite_at,
     show,
 )
-from jax_models.errors import InputError
+from jax_models.errors import InputError, errors_of
 from jax_models.format.config import NORMED, decode_config, first_place
 from jax_models.format.pieces import DISTANCES, EMBEDDING, LINEAR, read_kind
 from jax_models.jax_arguments import check_float_type
@@ -140,7 +140,9 @@ def _layer(reader: _Reader, at: int, entry: dict[str, Any], d: int) -> Layer:
         where = f"layers[{at}].distance_bias"
         kind, options = read_kind(where, distance, DISTANCES)
         ((axes, _),) = array_fields(kind).values()
-        distance = kind(reader.take(f"{name}.distance_bias", axes, sizes), **options)
+        tensor = reader.take(f"{name}.distance_bias", axes, sizes)
+        with errors_of(f"layers[{at}]"):
+            distance = kind(tensor, **options)
         distance.biases(jnp.zeros(1, int), jnp.zeros(1, int), 1)  # refuses bad buckets
     weights: dict[str, Any] = reader.take_part(
         Attention,
@@ -317,6 +319,12 @@ def _check_ends(model: Transformer) -> None:
         raise InputError(
             f"vocabulary has {len(names)} names; the embedding has {len(symbols)} symbols"
         )
+    listed = symbols if substitutable is None else substitutable
+    if padding is not None and padding.symbol in listed:
+        raise InputError(
+            f"padding = {padding.symbol}, which is no token to put in; expected "
+            "`substitutable` to list the others"
+        )
     if not others.issuperset(model.special or ()):
         raise InputError(
             f"special = {show(list(model.special or ()))}; expected symbols of the model "
@@ -324,11 +332,6 @@ def _check_ends(model: Transformer) -> None:
         )
     if padding is None:
         return
-    if substitutable is None or padding.symbol in substitutable:
-        raise InputError(
-            f"padding = {padding.symbol}, which is no token to put in; expected "
-            "`substitutable` to list the others"
-        )
     # A temperature or position encoding that depends on the length would count padding.
     terms = getattr(model.position, "terms", ())
     schedules = (layer.attention.temperature for layer in model.layers)

@@ -124,6 +124,8 @@ def decode_temperature(where: str, entry: Any) -> Schedule | None:
 
 def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
     """Returns the config entry of a schedule."""
+    if temperature is not None and type(temperature) not in SCHEDULES.values():
+        return {"kind": word_of(SCHEDULES, temperature)}  # refused by name
     entry = write_part(temperature)
     return entry and {name: _number(value) for name, value in entry.items()}
 
@@ -154,8 +156,9 @@ def _decode_term(at: int, entry: Any) -> PowerTerm | ResidueTerm:
     where = f"position.terms[{at}]"
     residue = isinstance(entry, dict) and "modulus" in entry
     kind: Any = ResidueTerm if residue else PowerTerm
+    said = read_fields(where, entry, kind)
     with errors_of(where):
-        return read_part(kind)(where, entry)
+        return kind(**said)
 
 
 def decode_rotary(where: str, entry: Any) -> Rotary:

@@ -58,7 +58,7 @@ class TokenDropout:
     mask: int = static()
     share: float = static()
     # (1 - share) / (1 - masked) of one input; None before `of_input`.
-    scale: Array | None = None
+    scale: Float[Array, ""] | None = None
 
     def __post_init__(self) -> None:
         """Raises `InputError` unless the mask is an integer >= 0 and 0 <= share < 1."""

@@ -60,6 +60,32 @@ def test_version_1_does_not_have_it(make):
         build_model(config | {"format": "attention-bounds/1"}, tensors)
 
 
+# Entries of docs/model-format.md, and no key more: what belongs to one input is not in them.
+ENTRIES = {
+    "pooling": {"pooling": {"kind": "last", "normalised": True}},
+    "padding": {"padding": 2, "substitutable": [0, 1]},
+    "token dropout": {"token_dropout": {"mask": 2, "share": 0.12}},
+    "pairs": {"position": {"kind": "pairs", "separator": 2}},
+}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_entry_has_the_keys_of_the_page(name):
+    config, _ = written(MODELS[name]())
+    assert {key: config[key] for key in ENTRIES[name]} == ENTRIES[name]
+
+
+def test_a_schedule_of_a_callers_own_is_refused_by_name():
+    @dataclasses.dataclass(frozen=True)
+    class Mine:
+        k: float = 1.0
+        depends_on_length = False
+
+    model = with_attention(draw("linear"), {"temperature": Mine()})
+    with refused("temperature.kind = 'Mine'"):
+        jm.model_bytes(model)
+
+
 def rotary(**said):
     return {"rotary": {"dims": 4, **said}}
 
