@@ -124,8 +124,6 @@ def decode_temperature(where: str, entry: Any) -> Schedule | None:
 
 def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
     """Returns the config entry of a schedule."""
-    if temperature is not None and type(temperature) not in SCHEDULES.values():
-        return {"kind": word_of(SCHEDULES, temperature)}  # refused by name
     entry = write_part(temperature)
     return entry and {name: _number(value) for name, value in entry.items()}
 

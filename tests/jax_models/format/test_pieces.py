@@ -75,17 +75,6 @@ def test_an_entry_has_the_keys_of_the_page(name):
     assert {key: config[key] for key in ENTRIES[name]} == ENTRIES[name]
 
 
-def test_a_schedule_of_a_callers_own_is_refused_by_name():
-    @dataclasses.dataclass(frozen=True)
-    class Mine:
-        k: float = 1.0
-        depends_on_length = False
-
-    model = with_attention(draw("linear"), {"temperature": Mine()})
-    with refused("temperature.kind = 'Mine'"):
-        jm.model_bytes(model)
-
-
 def rotary(**said):
     return {"rotary": {"dims": 4, **said}}
 
