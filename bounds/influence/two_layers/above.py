@@ -1,4 +1,13 @@
-"""The second layer's query row: what it reads of the rows below, and their sums."""
+"""Changes of the second layer's query row, by sums over the first layer's rows.
+
+The query row is the row whose output is watched; an axis `above` is that of the second
+layer's heads. A column is the key and value at a replaced position, one for each
+substitution. A pair (row j, column i) has one number tau for each first-layer head: row
+j's attended value changes by tau (e^min(s, 0) dv + E (v_i - b_j)), with s the change of
+j's score, E = sign(s) (1 - e^-|s|), v_i and dv the column's value and its change, b_j
+the old attended value. A neuron flips where it becomes active, or ceases to be. A sum
+has lost digits where it is far smaller than its largest term.
+"""
 
 from typing import NamedTuple
 
@@ -16,7 +25,7 @@ from jax_models.weighting.exponentials import exp_and_expm1
 
 
 class RowMap(NamedTuple):
-    """Maps from changes of heads through a ReLU block to keys and values above."""
+    """Matrices from changes of first-layer heads to neurons, and keys and values above."""
 
     row: str  # name of the neurons' input
     into: Float[Array, "heads d_ff d_v"]  # W_1 W_O
@@ -29,7 +38,7 @@ class RowMap(NamedTuple):
 
     @staticmethod
     def of(below: Layer, layer: Layer) -> "RowMap":
-        """Maps between two layers, the first with a ReLU block."""
+        """`RowMap` from the layer `below`, which has a ReLU block, to the second layer."""
         block, attention = relu_block(below), layer.attention
         assert block is not None
         row, w1, w2, skip = block
@@ -52,7 +61,7 @@ class RowMap(NamedTuple):
         Float[Array, "above heads rows d_k"],
         Float[Array, "above heads rows width_v"],
     ]:
-        """Changes of neurons, and of keys and values where the active ones stay active."""
+        """Changes of neuron inputs, and of keys and values above if no neuron flips."""
         neurons = contract("hfv,hjv->hjf", self.into, heads)
         on = active * neurons
         key = contract("ghev,hjv->ghje", self.key_skip, heads)
@@ -62,10 +71,11 @@ class RowMap(NamedTuple):
 
 
 class Above(NamedTuple):
-    """Rows below as the query row reads them.
+    """Second-layer keys and values of all first-layer rows, with the query row's weights.
 
-    The weight of a row is old e^offset: 0 where the query row does not see it, and 1 times
-    its exponential where that is no normal number.
+    The weight of a row is old e^offset: `old` is the weight itself (0 where the query
+    row does not see the row) and `offset` 0, unless the weight underflows; then `old`
+    is 1.
     """
 
     old: Float[Array, "above tokens"]
@@ -75,7 +85,7 @@ class Above(NamedTuple):
 
     @staticmethod
     def of(layer: Layer, last: QueryRow) -> "Above":
-        """All rows, in the base pass."""
+        """`Above` in the base pass, that of the unchanged input."""
         attention, summary, n = layer.attention, last.summary, last.rows.shape[0]
         at = jnp.arange(n, dtype=jnp.int32)
         seen = visible(attention.sight, last.position, at)
@@ -98,24 +108,24 @@ def new_weights(
     offset: Float[Array, "*#scores"],
     change: Float[Array, "*scores"],
 ) -> tuple[Float[Array, "*scores"], Float[Array, "*scores"]]:
-    """New weights of rows whose scores change, and the changes of their weights."""
+    """Weights a e^d, not normalised, after score changes d, and a (e^d - 1)."""
     raised, gained = exp_and_expm1(change + offset)
     # An old weight that is no normal number counts as 0.
     return old * raised, old * jnp.where(offset < 0, raised, gained)
 
 
 class Sums(NamedTuple):
-    """Sums over rows, with w = a e^d their new weights in the second layer."""
+    """Sums over rows of old weight a, score change d and new weight w = a e^d above."""
 
-    # w tau by factors of rows: E where a neuron is active, E, then values
+    # w tau times factors of rows: E where a neuron is active, E, then changes of values
     pairs: tuple[tuple[Float[Array, "factors substitutions"], ...], ...]
-    flips: Float[Array, "above d_ff substitutions"]  # w times what flips change
-    # a (e^d - 1) times the columns of `Above.values`
+    flips: Float[Array, "above d_ff substitutions"]  # w times effects of flips
+    # a (e^d - 1) times `Above.values`
     moved: Float[Array, "above width_v+1 substitutions"]
 
     @staticmethod
     def zero(maps: RowMap, count: int) -> "Sums":
-        """Sums over no rows."""
+        """Sums over no rows, all 0, for `count` substitutions."""
         above, heads, width, _ = maps.value_skip.shape
         dtype, hidden = maps.into.dtype, maps.into.shape[1]
         factors = hidden + 1 + width
@@ -136,7 +146,7 @@ class Sums(NamedTuple):
         ],  # True for the replaced row, added apart
         changes: tuple[Float[Array, "rows substitutions"], ...],  # of scores, by head
     ) -> tuple["Sums", tuple[Float[Array, "rows substitutions"], ...]]:
-        """Sums with what the weights of a tile move by, and the new weights by head."""
+        """Sums with `moved` of a tile's rows added, and new weights w of these rows."""
         new, moved = [], []
         for g, change in enumerate(changes):
             old, offset = (
@@ -158,7 +168,7 @@ class Sums(NamedTuple):
     ) -> tuple[
         Float[Array, "substitutions concatenated"], Bool[Array, "substitutions"]
     ]:
-        """Changes of the query row's heads, and the columns that lost digits."""
+        """Changes of the query row's attended values, and True where digits are lost."""
         at, hidden = columns.position, maps.into.shape[1]
         own_key = contract("gwd,id->gwi", maps.key, columns.own)
         own_value = contract("gwd,id->gwi", maps.value, columns.own)

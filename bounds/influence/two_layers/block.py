@@ -1,4 +1,13 @@
-"""Program of a block of substitutions through two layers, by products of matrices."""
+"""Program of a block of substitutions through two layers, by products of matrices.
+
+A column is the key and value at a replaced position, one for each substitution; all
+columns of a block replace one symbol by one other. The query row is the watched row of
+the second layer, an axis `above` that layer's heads. Each pair of a first-layer row and
+a column is one number tau (share) for each head; changes of second-layer scores and
+values are tau times a factor of the row times one of the column, where no neuron flips
+(becomes active, or ceases to be). A column is lost where a sum loses digits. Vectors
+stand for the other program, `change_block`, which forms a vector for each pair.
+"""
 
 import functools
 from typing import NamedTuple
@@ -27,7 +36,7 @@ from jax_models.run.blocks import slice_tile
 from jax_models.run.perturbation import perturbation
 from jax_models.weighting import TieReport
 
-# The share of columns that may be lost before rows are summed over. Where there are more,
+# The part of all columns that may be lost before rows are summed over. Where it is larger,
 # vectors of all columns cost less than products and then vectors of those.
 MOST_LOST = 0.25
 
@@ -44,7 +53,7 @@ def product_block(
     row_tile: int,
     chosen: Chosen = None,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
-    """Changes of the target, NaN of columns that lost digits, and an empty tie report."""
+    """Changes of the target by substitution, NaN if lost, and an empty tie report."""
     first, last, query = state.first, state.last, state.watched
     assert last is not None
     below, layer = model.layers
@@ -63,7 +72,7 @@ def product_block(
 
 
 class Tiles(NamedTuple):
-    """Factors of columns that all tiles of rows share."""
+    """Base pass, columns and factors of columns, which all tiles of rows share."""
 
     first: PreparedLayer
     columns: Columns
@@ -71,14 +80,14 @@ class Tiles(NamedTuple):
     above: Above
     neurons: Float[Array, "heads d_ff substitutions"]  # of the columns' values
     by_neuron: Float[Array, "above d_ff substitutions"]  # score of each neuron's key
-    # of neurons where they are active, of values past the block, and moved queries
+    # factors of columns: of neurons where active, of values past the block, moved queries
     scores: Float[Array, "above heads factors substitutions"]
 
     @staticmethod
     def of(
         first: PreparedLayer, columns: Columns, maps: RowMap, above: Above
     ) -> "Tiles":
-        """Factors of a block of columns."""
+        """`Tiles` of a block's columns, with their factors computed."""
         queries = columns.queries
         neurons = contract("hfv,hvi->hfi", maps.into, columns.values)
         by_neuron = contract("gef,gei->gfi", maps.key_hidden, queries)
@@ -95,10 +104,11 @@ class Tiles(NamedTuple):
         self,
         rows: PairRows,
         valid: Bool[Array, "rows"],
-        changes: tuple[Float[Array, "rows substitutions"], ...],  # by the query alone
+        # of second-layer scores, by the change of the query alone
+        changes: tuple[Float[Array, "rows substitutions"], ...],
         sums: Sums,
     ) -> tuple[Sums, Bool[Array, ""]]:
-        """Sums with a tile of rows, and whether too many of its neurons may flip."""
+        """`sums` with a tile of rows added, and whether too many neurons there may flip."""
         u = slice_tile(self.first.base.rows[self.maps.row], rows.at, 0)
         active = (u > 0).astype(u.dtype)
         z, key, value = self.maps.carry(active, rows.moved)
@@ -128,9 +138,10 @@ class Tiles(NamedTuple):
 
 
 def _fold(below: Layer, tiles: Tiles, row_tile: int) -> tuple[Sums, Bool[Array, ""]]:
-    """Sums over all rows; True where they end early: vectors take less time then.
+    """Sums over all first-layer rows, and True if they were ended early.
 
-    They end with too many flips, and do not begin where many columns are lost already.
+    Vectors take less time then: the sums end at a tile in which too many neurons may
+    flip, and do not begin where many columns are lost already.
     """
     columns, above, n = tiles.columns, tiles.above, tiles.first.store.length
     hopeless = columns.lost.mean(dtype=columns.values.dtype) > MOST_LOST

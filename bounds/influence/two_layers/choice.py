@@ -1,4 +1,9 @@
-"""Requests whose pairs go by products of matrices, and the sizes of their blocks."""
+"""Choice of products of matrices for a two-layer model, and sizes of their blocks.
+
+A substitution puts another symbol at one position; a request lists those to compute.
+For each pair of a row and a substitution `change_block` forms a vector ("vectors"), and
+`product_block` one number per head, by products of matrices ("products").
+"""
 
 import math
 
@@ -27,7 +32,7 @@ BLOCK, ROWS = 288, 128
 
 
 def by_products(request: InfluenceRequest) -> bool:
-    """True where products of matrices replace the vectors of pairs."""
+    """True if a request is computed by `product_block` rather than `change_block`."""
     model, n, count = request.model, request.tokens.size, request.position.size
     if request.watches_many or request.precision is not None:
         return False
@@ -47,7 +52,7 @@ def by_products(request: InfluenceRequest) -> bool:
 
 
 def is_factored(model: Transformer) -> bool:
-    """True for the models of this package, in which changes depend on symbols alone."""
+    """True for two softmax layers whose key and value changes depend on symbols alone."""
     if len(model.layers) != 2 or model.is_hard or model.entry is not None:
         return False
     below = model.layers[0]
@@ -64,7 +69,7 @@ def is_factored(model: Transformer) -> bool:
 
 
 def _is_cheaper(model: Transformer) -> bool:
-    """True where a pair takes fewer multiplications by products than by vectors."""
+    """True if a pair of row and substitution costs less by products than by vectors."""
     below, layer = (x.attention for x in model.layers)
     hidden = model.layers[0].feed_forward.hidden
     pairs = below.num_heads * layer.num_heads
@@ -74,7 +79,7 @@ def _is_cheaper(model: Transformer) -> bool:
 
 
 def product_sizes(request: InfluenceRequest) -> BlockSizes:
-    """Sizes of blocks by products that fit the memory."""
+    """Sizes of blocks and row tiles of `product_block` that fit the memory."""
     model, length = request.model, request.tokens.size
     base = base_bytes(model, length)
 
@@ -92,7 +97,7 @@ def product_sizes(request: InfluenceRequest) -> BlockSizes:
 
 
 def product_bytes(model: Transformer, length: int, substitutions: int) -> float:
-    """Upper bound on the bytes of a block by products, arguments left out."""
+    """Upper bound on the bytes of one `product_block`, its arguments left out."""
     below, layer = (x.attention for x in model.layers)
     hidden = model.layers[0].feed_forward.hidden
     heads = below.num_heads + layer.num_heads

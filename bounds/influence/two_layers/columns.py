@@ -1,4 +1,13 @@
-"""Replaced columns of one change of symbol, and the first layer's rows as they read them."""
+"""Factors of first-layer rows and of replaced columns, whose products are row changes.
+
+A column is the key and value at a replaced position, one for each substitution; all
+columns of a block replace one symbol by one other, and change by the same dk and dv.
+With s = q_j . dk the change of row j's score, E = sign(s) (1 - e^-|s|), a the old
+weight of column i in row j and p = a e^max(s, 0), the value b that row j attends to
+changes by tau (e^min(s, 0) dv + E (v_i - b)), tau = p / (1 + E p). The query row is the
+watched row of the second layer, an axis `above` that layer's heads. Vectors are the
+other program (`change_block`), for columns that lose digits here.
+"""
 
 import functools
 from typing import Any, NamedTuple
@@ -29,7 +38,7 @@ LEAST_LEFT = 1 / 16
 
 
 class Columns(NamedTuple):
-    """Replaced columns, and the query row of the second layer as each moves it."""
+    """Replaced columns, and the changes of the query row under each substitution."""
 
     position: Int[Array, "substitutions"]
     keys: Float[Array, "heads substitutions d_k"]
@@ -50,7 +59,7 @@ class Columns(NamedTuple):
         replaced: Replaced,  # of one change of symbol
         query: Int[Array, "1"],
     ) -> "Columns":
-        """Columns of a block, with the changes of replaced rows and of the query row."""
+        """`Columns` of a block, with the changes of replaced rows and of the query row."""
         below, layer = model.layers
         at = replaced.position
         change = replaced.key_change[:, 0], replaced.value_change[..., 0]
@@ -74,7 +83,7 @@ class Columns(NamedTuple):
 
 
 class PairRows(NamedTuple):
-    """Rows of the first layer as their pairs with replaced columns read them."""
+    """First-layer rows with their factors in tau and in changes by any column."""
 
     below: Layer
     length: int
@@ -95,7 +104,7 @@ class PairRows(NamedTuple):
         at: Int[Array, "rows"],
         rows: Any,  # of `take_rows`
     ) -> "PairRows":
-        """Rows at some positions."""
+        """`PairRows` at positions `at`, from their base pass (the unchanged input's)."""
         position, _, _, key_change, value_change, *_ = columns
         attention = below.attention
         queries, summary, _ = rows
@@ -114,7 +123,7 @@ class PairRows(NamedTuple):
         return PairRows(*given, here=here, seen=seen)
 
     def share(self, columns: Any) -> Float[Array, "heads rows substitutions"]:
-        """tau of all pairs, 0 where the row does not see the column."""
+        """tau of all pairs of row and column, 0 where the row does not see the column."""
         position, keys, *_ = columns
         where = self.length, self.at, position
         score = compute_scores(self.below.attention, self.queries, keys, *where)
@@ -127,9 +136,9 @@ class PairRows(NamedTuple):
 def _dominates(
     first: PreparedLayer, key_change: Float[Array, "heads d_k"]
 ) -> Bool[Array, "tokens"]:
-    """True for columns that leave another row little of its weight when replaced.
+    """True at positions whose replacement removes nearly all weight of another row.
 
-    1 + E p loses the digits of 1 / (what is left) there.
+    There 1 + E p, the divisor of tau, loses digits.
     """
     weight, index = first.summary.top_weight, first.summary.top_index
     length = first.store.length

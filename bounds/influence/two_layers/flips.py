@@ -1,4 +1,11 @@
-"""Neurons of a ReLU block that change sign between a row's base and its changed input."""
+"""Neurons of a ReLU block that flip: active in one of base and changed input, not both.
+
+A column is the key and value at a replaced position, one for each substitution; a pair
+is a row and a column. u is a neuron's input in a row of the base pass (the unchanged
+input); a column changes it by the sum over heads of share (turn neurons + z), where
+share is the pair's tau (`columns.py`), neurons belong to the column, turn and z to the
+row. Vectors are the other program (`change_block`), which forms a vector for each pair.
+"""
 
 from typing import Any, NamedTuple
 
@@ -14,19 +21,19 @@ SLACK = 1e-3
 # The most neurons of a tile that may flip, and pairs of a tile with large shares; where
 # there are more, vectors are cheaper.
 MOST_FLIPS, MOST_LARGE = 256, 2048
-# Neurons of a tile that may flip from which on pairs of a share above `LARGE` are taken
-# apart: a row's neurons may move as far as its largest pair takes them.
+# Neurons of a tile that may flip: with more than `FEW_FLIPS`, pairs of a share above
+# `LARGE` are listed apart: a row's neurons may move as far as its largest pair takes them.
 FEW_FLIPS, LARGE = 24, 1 / 16
 # Pairs that are computed at a time.
 TOGETHER = 64
 
 
 class Flips(NamedTuple):
-    """Neurons of a tile of rows that some column may flip, and what this changes.
+    """Lists of the neurons of a tile of rows that some column may flip.
 
-    A neuron that flips moves by relu(u + z) - relu(u) and not by z or 0. Pairs with large
-    shares are listed one by one, with all their neurons; then the neurons that the other
-    pairs may flip, each for all columns.
+    A neuron whose input changes by c moves by relu(u + c) - relu(u), another by c or 0.
+    Pairs with large shares are listed one by one, with all their neurons; then the
+    neurons that the other pairs may flip, each for all columns.
     """
 
     u: Float[Array, "rows d_ff"]
@@ -49,7 +56,7 @@ class Flips(NamedTuple):
         share: Float[Array, "heads rows substitutions"],
         neurons: Float[Array, "heads d_ff substitutions"],
     ) -> "Flips":
-        """Neurons that are no farther from 0 than they may move; none if too many."""
+        """Lists of neurons whose input may reach 0 by its change; empty if too many."""
         ends = neurons.min(axis=-1)[:, None], neurons.max(axis=-1)[:, None]
         far = jnp.maximum(*(jnp.abs(turn[..., None] * end + z) for end in ends))
 
@@ -84,7 +91,7 @@ class Flips(NamedTuple):
         scores: tuple[Float[Array, "rows substitutions"], ...],  # by head above
         by_neuron: Float[Array, "above d_ff substitutions"],
     ) -> tuple[Float[Array, "rows substitutions"], ...]:
-        """Changes of scores with those of flips."""
+        """Changes of second-layer scores, with the effects of flips added."""
 
         def of_pairs(k: Int[Array, ""], scores: tuple[Float[Array, "..."], ...]) -> Any:
             (j, i), bent = self.find_pairs(k)
@@ -108,7 +115,7 @@ class Flips(NamedTuple):
         new: tuple[Float[Array, "rows substitutions"], ...],  # weights, by head above
         so_far: Float[Array, "above d_ff substitutions"],
     ) -> Float[Array, "above d_ff substitutions"]:
-        """Weighted sums over rows of changes of neurons, with those of flips."""
+        """Sums over rows of weight times effect of flips on a neuron, this tile added."""
 
         def of_pairs(k: Int[Array, ""], so_far: Float[Array, "..."]) -> Any:
             (j, i), bent = self.find_pairs(k)
@@ -128,7 +135,7 @@ class Flips(NamedTuple):
     def find(
         self, k: Int[Array, ""]
     ) -> tuple[Int[Array, ""], Int[Array, ""], Float[Array, "substitutions"]]:
-        """Row and neuron of one, and what its flips change; 0 of pairs with large shares."""
+        """Row and neuron of `listed[k]`, and `_bent` by column, 0 for large pairs."""
         hidden = self.u.shape[1]
         j, f = self.listed[k] // hidden, self.listed[k] % hidden
         each = self.turn[:, j, None] * self.neurons[:, f] + self.z[:, j, f, None]
@@ -144,7 +151,7 @@ class Flips(NamedTuple):
     ) -> tuple[
         tuple[Int[Array, "batch"], Int[Array, "batch"]], Float[Array, "batch d_ff"]
     ]:
-        """Rows and columns of a batch of pairs, and what their flips change, 0 if none."""
+        """Rows and columns of batch k of large pairs, and `_bent` of their neurons."""
         index = k * TOGETHER + jnp.arange(TOGETHER, dtype=jnp.int32)
         at, width = slice_tile(self.pairs, index, 0), self.large.shape[1]
         j, i = at // width, at % width
@@ -157,5 +164,5 @@ class Flips(NamedTuple):
 def _bent(
     u: Float[Array, "*shape"], z: Float[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
-    """relu(u + z) - relu(u), less z where a neuron of input u is active."""
+    """Effect of a flip: relu(u + z) - relu(u), less z where u > 0; 0 without a flip."""
     return RELU.change(u, z) - jnp.where(u > 0, z, 0)
