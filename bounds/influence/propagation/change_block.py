@@ -271,7 +271,7 @@ def block_sizes(
     memory_limit: int | None = None,
     watched: int = 0,  # numbers of one substitution's watched rows, where they are many
 ) -> BlockSizes:
-    """Substitutions a block and rows a tile: fast on the device, in the memory limit."""
+    """Numbers of substitutions of a block and of rows of a tile that fit the memory."""
     attention = model.layers[0].attention
     on_cpu = jax.default_backend() == "cpu"
     widest = max(model.width, attention.num_heads * attention.value_width)

@@ -8,10 +8,11 @@ overflows. Rows are computed anew in one of two ways, both in change form.
 `replace_rows` goes by the base summary: the query is what it was, and the c keys that
 moved are taken out and put in again (`replace_set`), O(c) per row. `rescan_rows` sees
 all n keys again, those that stayed and those that moved, O(n) per row: for rows whose
-own query moved, and where the summary does not decide. Compiled programs have fixed
-shapes: a set is seen through a `Frame` of a static capacity, a power of `GROWTH` or n,
-and substitutions whose sets need one capacity go together, so that a few wide sets do
-not make all others pay.
+own query moved, and where the summary does not decide. An asked row is one to compute
+anew, and a key has moved if its row changed. Compiled programs have fixed shapes: a set
+is seen through a `Frame` of a static capacity, a power of `GROWTH` or n, and
+substitutions whose sets need one capacity go together, so that a few wide sets do not
+make all others pay.
 """
 
 import dataclasses
@@ -116,7 +117,7 @@ class ChangedRows:
 def capacities(
     sizes: Int[np.ndarray, "substitutions"], length: int
 ) -> Int[np.ndarray, "substitutions"]:
-    """Least capacity of a `Frame` that holds each size of a set, at most `length`."""
+    """Least `Frame` capacity for each substitution's number of changed rows."""
     ladder = [1]
     while length > SHORT and 2 * ladder[-1] * GROWTH <= length:
         ladder.append(ladder[-1] * GROWTH)
@@ -142,7 +143,7 @@ def frames(
     width: int,  # rows of a line, all of one substitution
     lines: int,  # of every frame
 ) -> Iterator[tuple[Frame, int]]:
-    """Yields frames that hold the asked rows, each with its number of used lines."""
+    """Yields frames of all asked rows, each frame with its number of used lines."""
     if not owner.size:
         return
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -168,7 +169,7 @@ def frames(
 
 @pytree
 class Lines:
-    """A `Frame` on the device, with slot, position and input change of each row."""
+    """A `Frame` on the device, with base-pass index and input change of each row."""
 
     slot: Int[Array, "lines rows"]  # where the base pass holds each row
     at: Int[Array, "lines rows"]  # its position
@@ -212,7 +213,7 @@ def replace_rows(
 ) -> tuple[
     tuple[Float[Array, "lines rows width"], Bool[Array, "lines rows"]], TieReport
 ]:
-    """Changes of hard rows by moved keys, True where the summary decides, and ties."""
+    """Changes of hard-attention rows from summaries, True where valid, and ties."""
     attention = layer.attention
     weighting = attention.weighting
     assert isinstance(weighting, HardWeighting)
@@ -238,7 +239,7 @@ def replace_rows(
 def rescan_rows(
     layer: Layer, base: PreparedLayer, lines: Lines, count: Int[Array, ""]
 ) -> tuple[Float[Array, "lines rows width"], TieReport]:
-    """Changes of rows, computed from all keys, moved or not, and their ties."""
+    """Changes of rows, computed from all keys (moved or not), and ties of attention."""
     attention, n = layer.attention, base.store.length
     weighting = attention.weighting
 
@@ -308,7 +309,7 @@ def _outputs(
     lines: Lines,
     heads: Float[Array, "lines rows concatenated"],
 ) -> Float[Array, "lines rows width"]:
-    """Changes of the output rows from changes of the heads and of the input rows."""
+    """Changes of output rows from changes of attended values and of input rows."""
     _, _, rows = take_rows(base, lines.slot)
     return change_rows(layer, rows, lines.row_change, heads)
 
@@ -320,7 +321,7 @@ def _over_lines(
     per_line: int,  # elements
     layer: Layer,
 ) -> Any:
-    """Results of `function` over blocks of the first `count` lines, and merged ties."""
+    """Results of `function` for the first `count` lines, 0 for others, and merged ties."""
     total = lines.at.shape[0]
     block = row_block(total, per_line)
     while total % block:

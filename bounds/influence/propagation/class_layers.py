@@ -4,7 +4,8 @@ A class is a set of equal rows, with a count of them. Every class's row moves: i
 layer its query and all keys and values, in change form, with the count of each class in
 the sums over keys. The replaced row is a class of one row that changes, so counts are
 the same before and after. No two outputs are subtracted, whatever the depth. A
-*configuration* is an input as classes, with one substitution.
+*configuration* is an input as classes, with one substitution. A tie report holds how
+near hard attention came to a tie, and is None for a softmax layer.
 """
 
 import functools
@@ -65,7 +66,7 @@ def move_classes(
     one: Configurations,
     query_only: bool,  # as in the last layer
 ) -> tuple[Float[Array, "rows width"], Float[Array, "rows width"], TieReport | None]:
-    """Output rows of classes, their changes, and ties; the layer has no mask."""
+    """Output rows of all classes in a layer without mask, changes, and a tie report."""
     attention, weighting = layer.attention, layer.attention.weighting
     inputs = read_rows(layer, rows)
     moved = read_change(layer, rows, change)
@@ -123,7 +124,7 @@ def change_configurations(
     configurations: Configurations,
     run: UInt[Array, ""] | None,
 ) -> tuple[Float[Array, "configurations entries"], TieReport]:
-    """Changes of the target under configurations, and one report of all ties."""
+    """Change of the target by each configuration's substitution, and one tie report."""
 
     def find(one: Configurations) -> tuple[Float[Array, "..."], TieReport]:
         rows = symbol_rows(model, one.symbol, encodings[one.place])
@@ -159,7 +160,7 @@ def run_configurations(
     target: Target,
     run: UInt[Array, ""] | None,
 ) -> Iterator[tuple[Float[np.ndarray, "configurations entries"], Ties | None]]:
-    """Yields the target's changes under batches of configurations, and each batch's ties."""
+    """Yields the changes of the target and the ties of each batch of configurations."""
     model, k = at_length(model, length), configurations.symbol.shape[1]
     # One at a time, or as many as have scores within a tile.
     per_pair = max(x.attention.num_heads * x.attention.pair_width for x in model.layers)

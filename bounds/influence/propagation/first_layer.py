@@ -2,9 +2,11 @@
 
 The base pass is that of the unchanged input. A row's summary holds what its softmax or
 hard maximum over all keys needs to be merged with more keys. Ties are reports of how
-near hard attention came to one, and None in a softmax layer.
+near hard attention came to one, and None in a softmax layer. A column is the key and
+value at one position; heads are the attended values of a row, concatenated over all
+heads.
 
-Only the replaced row i has a new input, so any other row sees one replaced key/value column
+Only the replaced row i has a new input, so any other row sees one replaced column
 (`replace`, O(d) per row); row i itself is changed by `own_rows`, O(n d) per position.
 """
 
@@ -87,7 +89,7 @@ def keys_about(
     # None where keys are the same at all positions.
     positions: Int[Array, "keys"] | None,
 ) -> Float[Array, "heads keys d_k"]:
-    """Keys of the inputs; of those less the centre where offsets of keys drop out."""
+    """Keys of the inputs, or of inputs less the centre where softmax ignores offsets."""
     # A vector added to all keys adds the same to all scores of a row. Softmax ignores such
     # a part, and it is left out: it may be far larger than the differences of scores, and
     # they would be rounded relative to it.
@@ -101,7 +103,7 @@ def keys_about(
 def common_part(
     rows: Float[Array, "rows width"], attention: Attention
 ) -> Float[Array, "width"]:
-    """Mean of the rows, by entry, where it far exceeds distances from it, else 0."""
+    """Mean of the rows, set to 0 in entries that differ much between rows."""
     # Any row would do. 0 rounds nothing: zeros and sums of whole numbers stay exact.
     there = attention.sight.present(jnp.arange(rows.shape[0], dtype=jnp.int32))
     there = None if there is None else there[:, None]
@@ -128,7 +130,7 @@ class PreparedLayer:
 
 @pytree
 class Replaced:
-    """Replaced rows of a block of substitutions in the first layer, and their changes."""
+    """Replaced rows of a block of substitutions, with first-layer columns and changes."""
 
     position: Int[Array, "substitutions"]
     row_change: Float[Array, "substitutions width"]  # of y^(0) at the replaced position
@@ -225,7 +227,7 @@ def other_rows(
     at: Int[Array, "rows"],
     rows: Any,  # of `take_rows`
 ) -> tuple[Float[Array, "rows width substitutions"], TieReport | None]:
-    """Changes of rows j != i when token i is replaced, 0 where i is unseen, and ties."""
+    """Changes of output rows j != i by replacing token i, 0 if j sees no i, and ties."""
     heads, ties = other_heads(layer, first, columns, at, rows)
     return change_many_rows(layer, rows[2], heads), ties
 
@@ -237,7 +239,7 @@ def other_heads(
     at: Int[Array, "rows"],
     rows: Any,  # of `take_rows`
 ) -> tuple[Float[Array, "rows concatenated substitutions"], TieReport | None]:
-    """Changes of the heads of rows j != i when token i is replaced, and ties."""
+    """Changes of attended values of rows j != i by replacing token i, and ties."""
     queries, summary, _ = rows
     attention, n = layer.attention, first.store.length
     keys, position = columns.key, columns.position
@@ -260,7 +262,7 @@ def other_heads(
 
 
 def take_rows(first: PreparedLayer, slots: Int[Array, "*rows"]) -> Any:
-    """Queries, summary and base of the rows that the base pass holds in `slots`."""
+    """Queries, summaries and `RowBase` of a base pass's rows at the indices `slots`."""
     return (
         first.queries[:, slots],
         jax.tree.map(lambda x: x[:, slots], first.summary),
@@ -269,7 +271,7 @@ def take_rows(first: PreparedLayer, slots: Int[Array, "*rows"]) -> Any:
 
 
 def slice_rows(first: PreparedLayer, at: Int[Array, "rows"]) -> Any:
-    """Queries, summary and base of consecutive rows of a base pass over all rows."""
+    """Queries, summaries and `RowBase` at consecutive positions of a full base pass."""
     return (
         slice_tile(first.queries, at, 1),
         jax.tree.map(lambda x: slice_tile(x, at, 1), first.summary),
@@ -294,7 +296,7 @@ def update_rows(
     rounds: Int[Array, ""],
     axis: int = 0,  # of the rows
 ) -> tuple[Any, TieReport | None]:
-    """Rows of `held` with those of all rounds in their places, and the merged ties."""
+    """Rows of `held`, overwritten by the rows that `form` makes, and the merged ties."""
 
     def step(number: Int[Array, ""], so_far: Any) -> Any:
         rows, ties = so_far

@@ -1,7 +1,9 @@
 """Change of the replaced row itself in the first layer: its query and its own key move.
 
-Softmax attention with scores that are products takes sums over all keys by products of
-matrices; everything else merges changes of keys in tiles.
+Row i is the row at a replaced position i, one for each substitution; the base pass is
+that of the unchanged input. A tie report (None for softmax) holds how near hard
+attention came to a tie. Softmax attention with scores that are products takes sums over
+all keys by products of matrices; everything else merges changes of keys in tiles.
 """
 
 import functools
@@ -57,7 +59,7 @@ def own_rows(
     *,
     alike: bool = False,  # whether keys and queries of all change by the same vectors
 ) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
-    """Change of row i itself when token i is replaced, and ties."""
+    """Change of output row i when token i is replaced, and a tie report."""
     attention = layer.attention
     # One CPU compiler errs in products of more rows.
     short = first.store.length <= SAFE_ROWS
@@ -73,9 +75,10 @@ def _softmax_rows(
     slots: Int[Array, "substitutions"],
     alike: bool,
 ) -> Float[Array, "substitutions width"]:
-    """Change of row i by sums over keys.
+    """Change of output row i by sums over keys.
 
-    With old weights a_m and changes d_m of scores, of which a common part drops out,
+    With values v_m, their old weights a_m and weighted mean, and changes d_m of scores,
+    of which a common part drops out,
 
         mean' - mean = sum_m a_m (e^d_m - 1) (v_m - mean) / sum_m a_m e^d_m
 
@@ -176,7 +179,7 @@ def merged_rows(
     replaced: Replaced,
     slots: Int[Array, "substitutions"],
 ) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
-    """Change of row i by merging changes of keys in tiles, and ties."""
+    """Change of output row i by merging changes of keys in tiles, and a tie report."""
     attention, n, tile = (
         layer.attention,
         first.store.length,
@@ -224,7 +227,7 @@ def merged_rows(
 
 
 def _by_row(replaced: Replaced) -> tuple[Shaped[Array, "substitutions ..."], ...]:
-    """Position, row, query, key, value changes and new values, substitutions first."""
+    """Position, changes of row, query, key and value, and new value, by substitution."""
     values = replaced.value_change, replaced.new_value
     return (
         replaced.position,
@@ -238,5 +241,5 @@ def _own(
     weights: Float[Array, "heads substitutions keys"],
     own: Bool[Array, "substitutions keys"],
 ) -> Float[Array, "heads substitutions"]:
-    """Weight that row i gives its own column, from its weights for some columns."""
+    """Weight of row i on its own key, from its weights on some keys; else 0."""
     return jnp.where(own, weights, 0.0).sum(axis=-1)

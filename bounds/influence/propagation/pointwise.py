@@ -1,13 +1,14 @@
 """From a change of the heads to a change of the layer's output rows.
 
-`RowBase` holds the base quantities of each row, those of the unchanged input;
-`change_rows` carries (base, change) pairs through the output projection, residual sums,
-layer norms and the feed-forward block. `change_many_rows` does so for a tile of
-(replaced position i, row j) pairs whose own input did not change, with a ReLU block
-made cheap: an O(1/n) change cannot flip most neurons, and while none flips the block is
-the linear map W2 D_j W1 of its row, D_j the 0/1 diagonal of row j's active neurons.
-Neurons that may flip (the distance |u| of the input u from 0 is within the largest change of
-the tile, by Cauchy-Schwarz) are corrected exactly.
+Heads are the attended values of a row, concatenated over all heads; neurons those of
+the feed-forward block. `RowBase` holds the base quantities of each row, those of the
+unchanged input; `change_rows` carries (base, change) pairs through the output
+projection, residual sums, layer norms and the feed-forward block. `change_many_rows`
+does so for a tile of (replaced position i, row j) pairs whose own input did not change,
+with a ReLU block made cheap: an O(1/n) change cannot flip most neurons, and while none
+flips the block is the linear map W2 D_j W1 of its row, D_j the 0/1 diagonal of row j's
+active neurons. Neurons that may flip (the distance |u| of the input u from 0 is within
+the largest change of the tile, by Cauchy-Schwarz) are corrected exactly.
 """
 
 import dataclasses
@@ -50,7 +51,7 @@ def base_rows(
     rows: Float[Array, "*rows width"],
     heads: Float[Array, "*rows concatenated"],
 ) -> tuple[RowBase, Float[Array, "*rows width"]]:
-    """Base quantities of a layer's rows, and its output rows."""
+    """`RowBase` of a layer's rows from input rows and heads, and the output rows."""
     program = layer.writes
     found = program.value({"y": rows, "heads": heads})
     kept = {name: found[name] for name in program.kept}
@@ -61,7 +62,7 @@ MOST_FLIPS = 8
 
 
 def order_neurons(layer: Layer, base: RowBase) -> RowBase:
-    """`base` with flip distances and each row's 8 nearest neurons, if they are of use."""
+    """`base` with flip distances and nearest neurons, if `relu_block_change` reads them."""
     # Only `change_many_rows` uses them: for a ReLU block that reads the heads linearly.
     block = relu_block(layer)
     if block is None or block.w1.shape[0] < 2 * MOST_FLIPS:
@@ -79,7 +80,7 @@ def order_neurons(layer: Layer, base: RowBase) -> RowBase:
 
 
 class ReluBlock(NamedTuple):
-    """Maps from a change x of a layer's heads: output skip x + W2 relu(u + W1 x)."""
+    """Matrices of a layer that maps a change x of heads to skip x + W2 relu(u + W1 x)."""
 
     row: str  # name of u, the neurons' input
     w1: Float[Array, "d_ff concatenated"]
@@ -88,7 +89,7 @@ class ReluBlock(NamedTuple):
 
 
 def has_relu_block(layer: Layer) -> bool:
-    """True if a layer has the form of a `ReluBlock`; computes no arrays."""
+    """True if a layer has the form of a `ReluBlock`, found without forming arrays."""
     bent = layer.writes.bent
     if len(bent) != 1 or not isinstance(bent[0].operation, Relu):
         return False
@@ -128,7 +129,7 @@ def read_change(
     rows: Float[Array, "..."],  # broadcastable to the change
     change: Float[Array, "*batch width"],
 ) -> Float[Array, "*batch width"]:
-    """Change of attention's input, from that of the layer's input rows."""
+    """Change of attention's input (rows after a first norm), from that of input rows."""
     program = layer.reads
     return program.change({"y": rows}, {"y": change})[program.output]
 
@@ -172,7 +173,7 @@ def change_rows(
     change: Float[Array, "*batch width"],
     heads: Float[Array, "*batch concatenated"],
 ) -> Float[Array, "*batch width"]:
-    """Change of the layer's output rows, from those of its input rows and heads."""
+    """Change of the layer's output rows, from changes of its input rows and heads."""
     program = layer.writes
     return program.change(base.rows, {"y": change, "heads": heads})[program.output]
 
@@ -180,7 +181,7 @@ def change_rows(
 def change_many_rows(
     layer: Layer, base: RowBase, heads: Float[Array, "rows concatenated substitutions"]
 ) -> Moved:
-    """Changes of output rows under many changes of heads, their inputs unchanged."""
+    """Changes of output rows by many changes of heads, where input rows do not change."""
     block = relu_block(layer)
     if block is None:
         width = layer.attention.query.shape[2]
@@ -192,7 +193,7 @@ def change_many_rows(
 
 
 def relu_block_change(base: RowBase, block: ReluBlock, x: Tile) -> Moved:
-    """skip x + W2 [relu(u + W1 x) - relu(u)] for a tile of changes x."""
+    """skip x + W2 [relu(u + W1 x) - relu(u)] for changes x of the heads of many rows."""
     row, w1, w2, skip = block
     u, (f, m), d = base.rows[row], w1.shape, w2.shape[0]
 

@@ -1,7 +1,10 @@
 """The query row of a later layer, when every row below it has moved.
 
 The query row is the row that is watched; the base pass is that of the unchanged input.
-Ties are a report of how near hard attention came to one, None in a softmax layer.
+Ties are a report of how near hard attention came to one, None in a softmax layer. A
+row's summary holds what its softmax or hard maximum over all keys needs to be merged
+with more keys; a change summary, the change of one. A substitution puts another symbol
+at one position.
 Values are kept in the layer's input space: heads are linear in the rows they attend to,
 so weighted sums of rows are formed first and projected once, not once per pair.
 """
@@ -48,7 +51,7 @@ ROWS_AT_ONCE = 8
 
 @pytree
 class QueryRow:
-    """Base pass of one row; its softmax or hard summary takes input rows as values."""
+    """Base pass of the query row, its summary with input rows in place of values."""
 
     rows: Float[Array, "tokens width"]  # the layer's input
     inputs: Float[Array, "tokens width"]  # attention's, centred as in `centred_store`
@@ -100,7 +103,7 @@ def prepare_query_row(
 def move_query(
     layer: Layer, last: QueryRow, row_change: Float[Array, "substitutions width"]
 ) -> Float[Array, "heads substitutions d_k"]:
-    """Change of the query, over the score scale, from that of the query row."""
+    """Change of the query vector, divided by the score scale, from that of its row."""
     row, n = last.rows[last.position], last.rows.shape[0]
     return change_queries(layer, row, row_change, n, last.position)
 
@@ -122,11 +125,11 @@ class RowTile:
 
     @property
     def here(self) -> Bool[Array, "rows substitutions"]:
-        """True where a row is the substitution's own."""
+        """True where a row of the tile is the substitution's replaced row."""
         return same_position(self.at[:, None], self.position, self.own.dtype)
 
     def formed(self) -> Changes:
-        """Changes of all rows of the tile, own rows included."""
+        """Changes of all rows of the tile, replaced rows included."""
         return jnp.where(self.here[:, None], self.own, self.changes)
 
     def products(self, queries: Sums) -> Float[Array, "heads rows substitutions"]:
@@ -159,7 +162,7 @@ def lift_rows(
     query_change: Float[Array, "heads substitutions d_k"],
     rows: RowTile,
 ) -> Any:
-    """Change of the query row's summary by a tile of input rows that have all moved."""
+    """Change summary of the query row by a tile of input rows that have all changed."""
     attention, at, n = layer.attention, rows.at, last.rows.shape[0]
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
     before = slice_tile(last.rows, at, 0)
@@ -235,7 +238,7 @@ def read_query_row(
     row_change: Float[Array, "substitutions width"],
     change: Any,
 ) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
-    """Change of the query row's output from its change summary, and ties."""
+    """Change of the query row's output from its change summary, and a tie report."""
     attention = layer.attention
     heads = jnp.einsum(
         "hvd,hid->hiv",

@@ -12,10 +12,13 @@ costs O(C n) and a window's memory O(C). The layers below the last are hard; the
 may have any weighting, as its query row is the only one, computed anew over all keys
 where its weighting is soft.
 
-A row's base summary holds its two best score cells. While every key that moved was
-below them and stays below them, neither the attended value nor the tie report of the
-row can change: the row is not touched. A (moved key, row) pair is decided by its score
-before and after, two products of width d_k. The comparison errs towards touching.
+A row is touched if a moved key may change its output; a key or query moves if the
+change of its row alters it. An asked row is one that may change. Scores within a tie
+resolution form one cell, and a row's base summary holds its two best score cells. While
+every key that moved was below them and stays below them, neither the attended value nor
+the tie report of the row can change: the row is not touched. A (moved key, row) pair is
+decided by its score before and after, two products of width d_k. The comparison errs
+towards touching.
 """
 
 import dataclasses
@@ -66,7 +69,7 @@ IN_FLIGHT = 2
 
 @jax.jit
 def least_scores(layer: Layer, base: PreparedLayer) -> Float[Array, "heads rows"]:
-    """Least score with which a moved key touches each row; -inf in a soft layer."""
+    """Least score of a moved key that touches each row, by head; -inf for softmax."""
     return layer.attention.weighting.least_touching(base.summary, base.queries)
 
 
@@ -79,7 +82,7 @@ def touched_rows(
     moved: Int[Array, "moved"],
     change: Float[Array, "moved width"],
 ) -> tuple[Bool[Array, "moved rows"], Bool[Array, "moved"]]:
-    """True where a moved row's column touches a row, and where its own query moves."""
+    """Masks: rows touched by each changed row, and changed rows whose query moves."""
     attention, n = layer.attention, base.store.length
     projected = project_changes(layer, base.rows[moved], change, n, moved)
     asks, keys_move, values_move = ((x != 0).any(axis=(0, 2)) for x in projected)
@@ -108,7 +111,7 @@ def touched_rows(
 
 @pytree
 class SoughtLayer:
-    """A layer with its base pass over the rows that are needed, which are consecutive."""
+    """A layer and its base pass over consecutive rows, all that may have to be computed."""
 
     layer: Layer
     base: PreparedLayer
@@ -123,7 +126,7 @@ class SoughtLayer:
 
 @pytree
 class Window:
-    """Final changes under consecutive substitutions, changed-row counts, and ties."""
+    """Final query-row changes by substitution, numbers of changed rows, and ties."""
 
     change: Float[np.ndarray, "substitutions width"]  # of the final query row
     # changed rows of each layer below the last
@@ -144,7 +147,7 @@ class Window:
 def change_windows(
     request: InfluenceRequest, state: IncrementalState
 ) -> Iterator[Window]:
-    """Yields the changes of the watched row after all layers, window by window."""
+    """Yields the changes of the query row after all layers, window by window."""
     model, tokens, mesh = request.model, request.tokens, request.mesh
     # All rows are needed, and in the last layer only the query's.
     bases, begins = (state.first, *state.above), [0] * len(state.above)
@@ -189,7 +192,7 @@ def window_size(length: int) -> int:
 
 
 def _follow(steps: tuple[SoughtLayer, ...], rows: ChangedRows) -> Window:
-    """Final changes and counts, from the changed rows below the first of `steps`."""
+    """`Window` after all `steps`, from the changed input rows of the first of them."""
     p, width = rows.sizes.size, rows.change.shape[1]
     if not steps:
         change = np.zeros((p, width), rows.change.dtype)
@@ -213,7 +216,7 @@ def _follow(steps: tuple[SoughtLayer, ...], rows: ChangedRows) -> Window:
 
 
 def _runs(owner: Int[np.ndarray, "asked"], count: int) -> Iterator[tuple[int, int]]:
-    """Yields [first, end) of substitutions with at most `ROWS_KEPT` rows, or of one."""
+    """Yields [first, end) of one substitution, or more with <= `ROWS_KEPT` asked rows."""
     ends, first = np.searchsorted(owner, np.arange(1, count + 1)), 0
     while first < count:
         done = ends[first - 1] if first else 0
@@ -278,7 +281,7 @@ def _next_rows(
     def compute(
         program: Callable[..., Any], tasks: Int[np.ndarray, "tasks"], c: int, width: int
     ) -> Iterator[tuple[Int[np.ndarray, "lines rows"], Any, Any, Any]]:
-        """Yields the tasks of each frame, True where valid, their results and ties."""
+        """Yields each frame's row indices, validity, results of `program`, and ties."""
         size = {"width": width, "lines": _lines(c, width)}
         for (asked, *moved), used in frames(rows, owner[tasks], n, c, **size):
             valid = asked >= 0
@@ -304,6 +307,6 @@ def _next_rows(
 
 
 def _lines(capacity: int, width: int) -> int:
-    """Number (a power of 2) of lines of a frame, each of `width` rows."""
+    """Number of lines of a frame (a power of 2), each line with `width` rows."""
     wanted = min(FRAME_ROWS // width, FRAME_ELEMENTS // (capacity * 16))
     return 2 ** max(0, wanted.bit_length() - 1)

@@ -108,7 +108,7 @@ class Tiles(NamedTuple):
         changes: tuple[Float[Array, "rows substitutions"], ...],
         sums: Sums,
     ) -> tuple[Sums, Bool[Array, ""]]:
-        """`sums` with a tile of rows added, and whether too many neurons there may flip."""
+        """`sums` with a tile of rows added, and whether too many neurons may flip."""
         u = slice_tile(self.first.base.rows[self.maps.row], rows.at, 0)
         active = (u > 0).astype(u.dtype)
         z, key, value = self.maps.carry(active, rows.moved)
