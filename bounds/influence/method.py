@@ -28,7 +28,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Devices, memory, checkpoint and progress of a call; no part of a stored key.
+    """Devices, memory, checkpoint and progress of a run; keys of stored results omit them.
 
     Different values change results within their radii only.
 
@@ -81,7 +81,7 @@ Done = Literal["all", "top", "none", "stated"]
 
 
 class Way(abc.ABC):
-    """A way to find influences: a `Method` or a `Screen`."""
+    """A way to find the influences of a request: a `Method` or a `Screen`."""
 
     name: str
     # Whether half precision of products applies: they are of changes alone.
@@ -97,15 +97,15 @@ class Way(abc.ABC):
 
     @abc.abstractmethod
     def cost(self, request: InfluenceRequest) -> float:
-        """Estimated forward passes; of a screen, those before it evaluates any exactly."""
+        """Estimated cost in forward passes; of a screen, without its exact evaluations."""
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
-        """Sizes of the blocks; None where they are found during the run."""
+        """Sizes of the blocks of substitutions; None if they are found during the run."""
         return None
 
 
 class Method(Way):
-    """A way to compute every influence; with a kernel, any of them alone.
+    """A way to compute every influence; with a kernel, a chosen few alone.
 
     A new method is one file with a class and one row of the table in `choice.py`.
     """
@@ -114,11 +114,11 @@ class Method(Way):
     subtracts: bool = False
 
     def kernel(self, request: InfluenceRequest) -> Kernel | None:
-        """Kernel that computes blocks; None if no one function of a block computes them."""
+        """Kernel that computes the request's blocks; None if no one function does."""
         return None
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
-        """Iterator over the changes under all substitutions, in order."""
+        """Iterator over changes of the target, in blocks of all substitutions in order."""
         kernel = self.kernel(request)
         assert kernel is not None
         return run_kernel(kernel, request)
@@ -136,7 +136,7 @@ class Screen(Way):
     def enclose(
         self, request: InfluenceRequest, run: Run, rounding: Done
     ) -> Enclosures:
-        """Enclosures of all influences."""
+        """Enclosures (lower and upper bounds) of all influences of the request."""
 
 
 def refusal(way: Way, request: InfluenceRequest) -> str | None:

@@ -1,7 +1,7 @@
 """Lengths in buckets: inputs of similar length run one set of compiled programs.
 
 Programs are compiled for a length. A request about n tokens is therefore padded to N, the
-least of `LENGTHS` that is at least n, where compiling takes longer than the padding's
+least of `LENGTHS` not below n, where compiling takes longer than the padding's
 operations. Results are those of the input, within their radii.
 """
 
@@ -52,7 +52,7 @@ def bucket_length(request: InfluenceRequest) -> int | None:
 
 
 def padded_target(request: InfluenceRequest) -> Any:
-    """Target for the padded input; None if a target of many rows cannot omit padding."""
+    """Target for the padded input, or None if it cannot leave the padding's rows out."""
     value = request.target_value
     if not value.is_joint or not _grows(request.rows.size, request.tokens.size):
         return request.target
@@ -111,7 +111,7 @@ def _grows(count: int, length: int) -> bool:
 
 
 def blocks_in_bucket(way: Method, request: InfluenceRequest) -> Iterator[Block]:
-    """Yields the changes of the target by a method, on the padded input where that serves."""
+    """Yields changes of the target by a method, from the padded input if it is padded."""
     asked = padded_request(request) if way.by_length else request
     # Without rows of the padding; a target that joins many rows has one result.
     watched = request.rows_each

@@ -1,7 +1,9 @@
 """Influences by their definition: the model is rerun for every substitution.
 
 The oracle of all methods: n (V - 1) forward passes, batched, and differences of two
-outputs, which round as these do. The base is the unchanged input.
+outputs, which round as these do. The base is the unchanged input, the target the
+watched quantity of the output; ties are a report of how near hard attention came to
+one.
 """
 
 import dataclasses
@@ -42,7 +44,7 @@ def base_outputs(
     rows: Int[Array, "rows"],
     run: UInt[Array, ""] | None = None,
 ) -> tuple[Float[Array, "rows width"], Float[Array, ""], TieReport]:
-    """Outputs of the base at `rows`, largest magnitude that is subtracted, and ties."""
+    """Base outputs at `rows` that the target reads, largest magnitude, and ties."""
     # Run 0 moves nothing; None leaves moves out of the program.
     with perturbation(run, model.is_hard):
         final, reports = forward(model, tokens, rows)
@@ -91,7 +93,7 @@ class Passes:
         finals: Float[Array, "substitutions rows width"],
         position: Int[Array, "substitutions"],
     ) -> Float[Array, "substitutions watched classes"]:
-        """Changes of the target from its base; 0 at a deleted position's own row."""
+        """Changes of the target from its base value, 0 at the row of a deleted token."""
         target, base = self.target, self.outputs
         changed = read_target(self.model, finals, target.reads)
         if not self.deletes:
@@ -206,7 +208,7 @@ class Exhaustive(Method):
         return Kernel(_rerun, (passes,), (part,), ties, batches_under_way())
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
-        """Number of inputs in a batch, and for a `Transformer` the bytes held."""
+        """Number of inputs in a batch, and for a `Transformer` the most bytes held."""
         if not isinstance(request.model, Transformer):
             return BlockSizes(INPUTS_AT_ONCE)
         size = _batch(request)
@@ -214,7 +216,7 @@ class Exhaustive(Method):
         return BlockSizes(size, held=batches_under_way() * size * each)
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
-        """Changes of the target under all substitutions, in order; of functions too."""
+        """Yields the changes of the target under all substitutions, in order."""
         if isinstance(request.model, Transformer):
             return super().blocks(request)
         return function_blocks(request)

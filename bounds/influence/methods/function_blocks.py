@@ -1,7 +1,8 @@
 """Influences on a caller's function of the tokens: it is called for every changed input.
 
-The effect of rounding on such a function is seen where its parameters can be moved, or
-where the caller states a radius r(x) of each evaluation: |f(x) - its true value|_2 <= r(x).
+Changed inputs have one token replaced each. The effect of rounding on such a function
+is seen where its parameters can be moved, or where the caller states a radius r(x) of
+each evaluation: |f(x) - its true value|_2 <= r(x).
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 
 @dataclasses.dataclass(frozen=True)
 class FunctionBase:
-    """Results of a caller's function for the unchanged input."""
+    """Results of a caller's function for the unchanged input, and their properties."""
 
     found: Shaped[np.ndarray, "*watched classes"]  # of the function's own type
     outputs: Float[np.ndarray, "watched classes"]  # the same in float64
@@ -127,7 +128,7 @@ def function_blocks(request: InfluenceRequest) -> Iterator[Block]:
 
 
 def evaluation_radii(request: InfluenceRequest) -> Float[np.ndarray, "substitutions"]:
-    """Upper bounds on r(x') + r(x) under every substitution, from the stated radius r."""
+    """Upper bounds on r(x') + r(x) for every substitution, x' its changed input."""
     assert request.radius is not None
     # Triangle inequality: | |f(x') - f(x)| - influence | <= r(x') + r(x).
     own = _radii(request.radius, request.tokens[None])[0]
@@ -143,7 +144,7 @@ def evaluation_radii(request: InfluenceRequest) -> Float[np.ndarray, "substituti
 def changed_inputs(
     request: InfluenceRequest, chosen: Int[np.ndarray, "substitutions"] | slice
 ) -> Int[np.ndarray, "substitutions tokens"]:
-    """One changed input for each chosen substitution."""
+    """Changed inputs, one for each chosen substitution."""
     at, symbols = request.position[chosen], request.symbol[chosen]
     changed = np.repeat(request.tokens[None], at.size, axis=0)
     changed[np.arange(at.size), at] = symbols
@@ -153,7 +154,7 @@ def changed_inputs(
 def _by_row(
     found: Shaped[np.ndarray, "inputs *watched_classes"],
 ) -> Float[np.ndarray, "inputs watched classes"]:
-    """Results in float64, with axes of length 1 where rows or classes are missing."""
+    """Function results in float64, with axes of length 1 where rows or classes lack."""
     missing = {1: (1, 2), 2: (1,), 3: ()}[found.ndim]
     return np.expand_dims(found.astype(np.float64), missing)
 
@@ -162,7 +163,7 @@ def norm_rounding(
     norm: Float[np.ndarray, "*norms"],  # of differences, or of entries of them
     size: int,  # entries of a difference
 ) -> Float[np.ndarray, "*norms"]:
-    """Upper bound on the rounding of a difference, its norm and ends; 0 for a norm of 0."""
+    """Upper bound on rounding in a difference, its norm and norm bounds; 0 for norm 0."""
     rounding = gamma_upper(size + SCALAR_STEPS) * norm + SMALLEST
     return np.where(norm > 0, rounding, 0.0)
 
@@ -170,7 +171,7 @@ def norm_rounding(
 def _radii(
     stated: Radius, inputs: Int[np.ndarray, "inputs tokens"]
 ) -> Float[np.ndarray, "inputs"]:
-    """Stated radius of each input."""
+    """Stated radius r(x) of each input x."""
     if callable(stated):
         return np.asarray([check_radius(stated(x), f" of {x}") for x in inputs])
     return np.full(len(inputs), stated)

@@ -3,8 +3,9 @@
 With three layers and more, where all but the last are hard few rows change, and only
 those are computed (`sparse`), O(n) per changed row; otherwise all rows move, O(n^2) per
 position and layer. Nothing of size n x n, let alone n x n x d, is stored, and no two
-outputs are subtracted. `change_block` holds the programs, this module the method. The base
-pass is that of the unchanged input; a window is some consecutive substitutions.
+outputs are subtracted. `change_block` holds the programs, this module the method. The
+base pass is that of the unchanged input; a window is some consecutive substitutions.
+The query row is the one watched output row, unless a request watches many.
 """
 
 import dataclasses
@@ -106,7 +107,7 @@ class Incremental(Method):
     by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Reason to refuse (function, no layer, deletion, other rows move), or None."""
+        """Reason to refuse a request (function, no layer, deletion), or None."""
         if request.deletes:
             return "a deletion moves the rows behind it to other places, not one column"
         return unsupported_layers(request.model)

@@ -55,7 +55,7 @@ def refuse_length(model: Transformer, length: int) -> str | None:
 
 
 def _lump(request: InfluenceRequest) -> tuple[Places, int] | str:
-    """Position encodings and number of row classes of a request, or why it is refused."""
+    """Distinct position encodings and number of row classes, or reason for refusal."""
     n = request.tokens.size
     if refusal := refuse_length(request.model, n):
         return refusal
@@ -82,7 +82,7 @@ class Lumped(Method):
     name = "lumped"
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Reason to refuse (model, length, many rows or classes), or None."""
+        """Reason to refuse a request (model, length, many rows or classes), or None."""
         if refusal := refuse_model(request.model) or one_row(request):
             return refusal
         found = _lump(request)

@@ -3,7 +3,9 @@
 As exact as `exhaustive`, with the same subtraction of outputs, in fewer operations: the
 first layer goes by replaced columns (a column is the key and value of one position),
 rows that cannot see the position are those of the base pass (of the unchanged input),
-and the last layer computes the watched rows alone.
+and the last layer computes the watched rows alone, the output rows that the target
+reads. Ties are a report of how near hard attention came to a tie, None without hard
+attention.
 """
 
 import dataclasses
@@ -102,7 +104,7 @@ class BasePass:
 
 
 def by_columns(model: Transformer) -> bool:
-    """True if the first layer is computed by replaced columns: if its weights are soft."""
+    """True if the first layer is computed by replaced columns, as softmax layers are."""
     return not model.layers[0].attention.weighting.hard
 
 
@@ -119,7 +121,7 @@ def spans(
     watched: Span,  # first and last watched row
     numpy: Any,  # of traced numbers `jax.numpy`
 ) -> list[Span]:
-    """First and last row to compute of each layer's input, and of the last's output."""
+    """First and last row to compute of each layer's input, and of the last output."""
     # Rows that a substitution can move, and rows that a watched one depends on.
     moved, read = [changed], [watched]
     for sight in sights:
@@ -222,7 +224,7 @@ def changed_rows(
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """Tiles of `size` rows over `span`; one tile of all rows if `size` >= `length`."""
+    """Tiles of `size` rows that cover `span`, or one of all rows if `size` >= `length`."""
 
     length: int
     size: int
@@ -338,7 +340,7 @@ def _rows_at(
     rows: Float[Array, "sequences tokens width"],
     at: Int[Array, "tile"],
 ) -> tuple[Float[Array, "sequences tile width"], TieReport | None]:
-    """Rows of a layer's output at positions `at`, and their ties."""
+    """Rows of a layer's output at positions `at`, and ties of attention there."""
     attention, n = layer.attention, rows.shape[1]
     y = rows if at.shape[0] == n else rows[:, at]
     inputs = attention_input(layer, y)
@@ -440,7 +442,7 @@ def _tile(model: Transformer, length: int) -> int:
 
 
 def _block_sizes(request: InfluenceRequest) -> tuple[int, int]:
-    """Number of substitutions in a block, and number of them computed at a time."""
+    """Numbers of substitutions in a block, and of those computed at a time."""
     model, n, mesh = request.model, request.tokens.size, request.mesh
     # Of each device.
     count = request.position.size if request.room is None else request.room
@@ -516,7 +518,7 @@ class Partial(Method):
         return BASE_PASSES + work / whole
 
     def kernel(self, request: InfluenceRequest) -> Kernel:
-        """Kernel of blocks of partial passes."""
+        """Kernel that computes blocks of substitutions by partial passes."""
         passes, ties = Passes.prepare(request)
         given = passes.model, passes.tokens, passes.run
         shared = passes, request.shared.run(prepare_passes, *given)
@@ -528,7 +530,7 @@ class Partial(Method):
         return Kernel(_partial_block, shared, (part,), ties, batches_under_way())
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:
-        """Number of substitutions in a block, and the bytes held."""
+        """Number of substitutions in a block, and upper bound on the bytes held."""
         block, together = _block_sizes(request)
         return BlockSizes(block, held=_held(request, together))
 

@@ -1,8 +1,9 @@
 """A maximum proposed in a cheap precision and decided in float64.
 
-In float32 all influences are computed with their radii, and those whose upper end
-reaches the largest lower end again in float64: the first of the largest of them is the
-maximum of float64. Half precision orders influences by estimates without radii, in
+An influence is known from a lower to an upper end: its value less and plus a radius of
+rounding. In float32 all influences are computed with their radii, and those whose upper
+end reaches the largest lower end again in float64: the first of the largest of them is
+the maximum of float64. Half precision orders influences by estimates without radii, in
 `bounds.rounding.ranked`.
 """
 
@@ -60,18 +61,18 @@ class Proposed(Screen):
 
     @property
     def way(self) -> Method:
-        """The method that computes, chosen by `choose_method`."""
+        """Method that computes the influences, a value in place of "auto" or a name."""
         assert isinstance(self.method, Method)
         return self.method
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Name of the method that computes."""
+        """Name of the method that computes the influences."""
         return self.method if isinstance(self.method, str) else self.method.name
 
     @property
     def ranks(self) -> bool:
-        """True where estimates without radii order the substitutions."""
+        """True if half-precision estimates, without radii, order the substitutions."""
         return self.precision in PRECISIONS
 
     def refuse(self, request: InfluenceRequest) -> str | None:
@@ -92,11 +93,11 @@ class Proposed(Screen):
         return INCREMENTAL.refuse(request) if self.ranks else None
 
     def cost(self, request: InfluenceRequest) -> float:
-        """Cost in forward passes by the method that computes."""
+        """Estimated cost in forward passes of the method that computes the influences."""
         return self.way.cost(request)
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
-        """Sizes of the blocks of the method that computes."""
+        """Sizes of the blocks of the method that computes the influences."""
         return self.way.sizes(request)
 
     def enclose(
