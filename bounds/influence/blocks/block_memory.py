@@ -3,7 +3,8 @@
 Substitutions (a position and its new symbol) of one block are computed together. A
 method gives the size that suits (a CPU's cache, the units of an accelerator) and the
 bytes that a block of any size takes. These are a model, a few times what the compiler
-accounts for; memory only ever makes blocks smaller.
+accounts for; memory only ever makes blocks smaller. Radii of rounding are found by
+`RUNS` reruns whose floats are off by a few roundings.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ class BlockSizes:
 def fit_block(
     suited: int, bytes_taken: Callable[[int], float], limit: int | None
 ) -> int:
-    """`suited`, halved until a block fits; raises if memory or limit is too small."""
+    """Block size `suited`, halved until a block fits; raises if no block fits."""
     # Without a limit one substitution goes ahead however much it takes.
     room, size = memory_budget() if limit is None else limit, suited
     while size > 1 and bytes_taken(size) > room:
@@ -50,7 +51,7 @@ def fit_block(
 
 
 def base_bytes(model: Transformer, length: int) -> float:
-    """Upper bound on bytes of the unchanged input's pass, and of `RUNS` moved ones."""
+    """Upper bound on bytes of the unchanged input's pass and of its `RUNS` reruns."""
     elements = 0
     for layer in model.layers:
         attention, hidden = layer.attention, layer.feed_forward.hidden

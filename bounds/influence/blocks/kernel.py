@@ -2,7 +2,10 @@
 
 A `Kernel` is a compiled function of a block of substitutions and of arrays that all
 blocks share, and does not know where it runs. The base pass is that of the unchanged
-input; ties are reports of the closest decisions of hard attention.
+input; ties are reports of the closest decisions of hard attention. A substitution is a
+position and its new symbol; changes are those of the target, the watched quantity of
+the model's output. Products are programs that leave changes NaN whose sums lose digits;
+vectors are the slower programs that compute these again.
 """
 
 import contextlib
@@ -80,18 +83,18 @@ class Kernel:
     again: "Kernel | None" = None
 
     def skip(self, done: int) -> "Kernel":
-        """Kernel without its first `done` substitutions, which are whole blocks."""
+        """Kernel without its first `done` substitutions, a number of whole blocks."""
         left = (x for x in self.parts if x.end > done)
         parts = (dataclasses.replace(x, start=max(x.start, done)) for x in left)
         return dataclasses.replace(self, parts=tuple(parts))
 
     def in_blocks(self, batch: int) -> "Kernel":
-        """Kernel in blocks of `batch` substitutions; those of `again` stay."""
+        """Kernel with blocks of `batch` substitutions, and its `again` unchanged."""
         parts = tuple(dataclasses.replace(x, batch=batch) for x in self.parts)
         return dataclasses.replace(self, parts=parts)
 
     def sized_as(self, other: "Kernel") -> "Kernel":
-        """Kernel in blocks of the size of another's largest."""
+        """Kernel with blocks of the size of the largest blocks of `other`."""
         again = self.again
         if other.again is not None:
             if again is None:  # vectors, where the other has products
@@ -126,7 +129,7 @@ MOST_AGAIN = 0.25
 def _run_alike(
     kernel: Kernel, again: Kernel, request: InfluenceRequest
 ) -> Iterator[Block]:
-    """Yields changes in order, from blocks that each replace one symbol by one other."""
+    """Yields changes of the target in order; blocks replace one symbol by one other."""
     (part,), gave_up = kernel.parts, False
     every = symbol_changes(request)
 
@@ -174,7 +177,7 @@ def _run_alike(
 
 
 def symbol_changes(request: InfluenceRequest) -> Int[np.ndarray, "substitutions"]:
-    """Number of the change of symbol (old, new) of each substitution."""
+    """Code number of the exchanged symbols (old, new) of each substitution."""
     old = request.tokens[request.position].astype(np.int64)
     return old * request.pairs.vocab_size + request.symbol
 
@@ -182,7 +185,7 @@ def symbol_changes(request: InfluenceRequest) -> Int[np.ndarray, "substitutions"
 def _found(
     kernel: Kernel, request: InfluenceRequest, these: Int[np.ndarray, "substitutions"]
 ) -> Generator[Float[np.ndarray, "substitutions watched classes"], None, None]:
-    """Yields the changes under these substitutions, by block."""
+    """Yields the changes of the target under substitutions `these`, by block."""
     where = request.position[these], request.symbol[these]
     # Who stops early has what is under way waited for, and the rest not begun.
     with contextlib.closing(run_blocks(kernel, *where, request.mesh)) as blocks:
@@ -196,7 +199,7 @@ def run_blocks(
     symbol: Int[np.ndarray, "substitutions"],
     mesh: Mesh | None,
 ) -> Generator[tuple[slice, Any, Any], None, None]:
-    """Yields (slice, results, ties) by block; results of short blocks are padded."""
+    """Yields (slice of substitutions, results, ties) by block, short results padded."""
     # Programs of many devices meet in collectives: one thread starts them, in order.
     threads, devices, function = mesh is None, count_devices(mesh), kernel.function
     shared = kernel.shared  # put there once, not with every block

@@ -107,13 +107,13 @@ class Callable:
         params: Any = None,
         **options: Any,
     ) -> "Callable":
-        """Callable of a function that takes watched rows too; returns a vector each."""
+        """`Callable` of a function that takes rows too, and returns a vector for each."""
         made = cls(apply, params, batched=False, check=False, **options)
         made._expected = ROWS_RESULT
         return made
 
     def __repr__(self) -> str:
-        """The function's name, and V."""
+        """Name of the function, and vocabulary size."""
         name = getattr(self._apply, "__name__", type(self._apply).__name__)
         return f"Callable({name}, vocab_size={self.vocab_size})"
 
@@ -128,7 +128,7 @@ class Callable:
         return max(1, sum(int(np.size(x)) for x in self.arrays))
 
     def moved(self, run: int, step: float) -> "Callable":
-        """Copy with float parameters moved by a relative `step`, signs by `run`."""
+        """Copy with float parameters moved by a relative `step`; `run` draws the signs."""
         other = copy.copy(self)  # shares the compiled program
         # `run` counts the runs with other signs, from 1.
         moved = move_alike(self.arrays, run, lambda _: step)
@@ -138,7 +138,7 @@ class Callable:
     def evaluate(
         self, tokens: Int[np.ndarray, "inputs tokens"], rows: Int[np.ndarray, "rows"]
     ) -> Shaped[np.ndarray, "inputs *rows_classes"]:
-        """Results for up to `INPUTS_AT_ONCE` inputs; `rows` of them if matrices."""
+        """Results for up to `INPUTS_AT_ONCE` inputs, of matrices only the given `rows`."""
         if self.host:
             return _numbers(self._run(self.arrays, np.array(tokens), rows))
         try:
@@ -161,7 +161,7 @@ class Callable:
         return self.evaluate(padded(tokens, INPUTS_AT_ONCE), rows)[: len(tokens)]
 
     def _call(self, params: tuple[Any, ...], tokens: Any, rows: Any) -> Any:
-        """Results for inputs [inputs, tokens] at `rows`; traced, or on the host."""
+        """Results of `apply` for [inputs, tokens], of matrices only the given `rows`."""
         by_rows = self._expected == ROWS_RESULT
         told = (rows,) if by_rows else ()
 
@@ -194,7 +194,7 @@ class Callable:
         return found[:, rows] if whole else found
 
     def _of_array(self, found: Any) -> Any:
-        """Result of `apply` as an array, of JAX or on the host of NumPy."""
+        """Result of `apply` as a JAX array, or as a NumPy array if `host` is set."""
         if not self.host:
             if not isinstance(found, jax.Array | np.ndarray | np.generic):
                 raise InputError(
@@ -219,7 +219,7 @@ class Callable:
 
 
 def _numbers(found: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
-    """`found` itself; raises for integers beyond 2^53 and for entries not real."""
+    """Results `found`, unchanged; raises for integers beyond 2^53 and entries not real."""
     if jnp.issubdtype(found.dtype, jnp.integer):
         if (
             found.size

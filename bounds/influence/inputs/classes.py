@@ -3,8 +3,8 @@
 Without a mask a layer maps equal input rows to equal output rows, so an input is a
 multiset of rows, held as classes with counts; unique-hard attention also reads where in
 the tie order a class stands, at its first or last member. The query row is a class of
-its own, and so is the row that a substitution replaces, before and after it. Rows are
-equal where position encoding and token are, bit by bit, never within a tolerance.
+its own, and so is the row whose token a substitution replaces, before and after. Rows
+are equal where position encoding and token are, bit by bit, never within a tolerance.
 
 A configuration has the c classes of the input without the query, then the replaced row,
 then the query row.
@@ -27,7 +27,7 @@ MAX_CLASSES = 256
 
 @pytree
 class Configurations:
-    """Inputs as classes, each with one substitution; they determine its influence."""
+    """Inputs as classes, each with one substitution, whose influence they determine."""
 
     symbol: Int[Any, "*configurations classes"]  # token of each class
     place: Int[Any, "*configurations classes"]  # index of its position encoding
@@ -61,7 +61,7 @@ class Places:
 
 
 def distinct_places(model: Transformer, length: int) -> Places | None:
-    """Distinct position encodings of a length; None beyond `MAX_CLASSES`."""
+    """Distinct position encodings of a length, None if more than `MAX_CLASSES`."""
     if model.position is None:
         return Places(
             np.zeros((1, model.embedding_width), model.dtype), np.zeros(length, int)
@@ -88,13 +88,13 @@ def equal_rows(rows: Shaped[np.ndarray, "rows width"]) -> Int[np.ndarray, "rows"
 
 
 def _as_bytes(rows: Shaped[np.ndarray, "rows width"]) -> Shaped[np.ndarray, "rows"]:
-    """Items, one for each row, that are equal where the rows are, to the bit."""
+    """One opaque item for each row, equal for rows that are equal to the bit."""
     rows = np.ascontiguousarray(rows)
     return rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
 
 
 def tie_orders(model: Transformer) -> tuple[bool, bool]:
-    """True if some layer reads the leftmost of ties, and if some reads the rightmost."""
+    """Whether some layer breaks ties to the leftmost key, and some to the rightmost."""
     weightings = [layer.attention.weighting for layer in model.layers]
     return (
         any(weighting.side == 1 for weighting in weightings),
@@ -104,7 +104,7 @@ def tie_orders(model: Transformer) -> tuple[bool, bool]:
 
 @dataclasses.dataclass(frozen=True)
 class InputClasses:
-    """Classes of an input's rows but the query: counts, and two members at each end."""
+    """Classes of an input's rows without the query row, their counts and end positions."""
 
     tokens: Int[np.ndarray, "tokens"]
     query: int
@@ -123,7 +123,7 @@ class InputClasses:
         symbol: Int[np.ndarray, "substitutions"],
         orders: tuple[bool, bool],  # of `tie_orders`
     ) -> tuple[Configurations, Int[np.ndarray, "substitutions"]]:
-        """Distinct configurations of substitutions, and the configuration of each."""
+        """Distinct configurations of substitutions, and each one's configuration index."""
         of = self.of[position]
         at_query = position == self.query
         # One class and one symbol change alike; where a weighting breaks ties by position, it
@@ -146,7 +146,7 @@ class InputClasses:
         position: Int[np.ndarray, "substitutions"],
         symbol: Int[np.ndarray, "substitutions"],
     ) -> Configurations:
-        """Configurations of the given substitutions, one for each."""
+        """`Configurations` of the given substitutions, one for each."""
         b, c = position.size, self.count.size
         at_query = position == self.query
         leaving = (self.of[position][:, None] == np.arange(c)) & ~at_query[:, None]
@@ -181,7 +181,7 @@ class InputClasses:
 def classify(
     tokens: Int[np.ndarray, "tokens"], places: Places, query: int
 ) -> InputClasses:
-    """Classes of an input's rows but that at `query`, a class of its own."""
+    """`InputClasses` of the rows at all positions except `query`."""
     n = len(tokens)
     # One integer for encoding and token; the stable sort keeps positions in order in a class.
     kind = places.of.astype(np.int64) * (int(tokens.max()) + 1) + tokens

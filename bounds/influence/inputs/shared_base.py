@@ -8,7 +8,7 @@ import numpy as np
 
 # The caller holds it: a hidden cache would keep O(n d) numbers alive.
 class SharedBase:
-    """Holder of one base pass for several questions about one model, input and rows.
+    """Holder of one base pass for several requests on one model, input and rows.
 
     A base pass is the pass of the unchanged input. Give the same object to each
     question (`build_request(shared=)`), as for a sweep in parts, and `incremental`
@@ -17,7 +17,7 @@ class SharedBase:
     """
 
     def __init__(self) -> None:
-        """Holds nothing yet."""
+        """Starts without a held base pass."""
         self._asked: tuple[Any, np.ndarray, Any] | None = None
         self.held: Any = None  # the last pass asked for
         self.largest_output: Any = 0.0  # magnitude, of outputs that are subtracted
@@ -45,11 +45,11 @@ class SharedBase:
         return self.held
 
     def run(self, function: Callable[..., Any], *given: Any) -> Any:
-        """Result of a compiled function of a base pass, which a subclass may only trace."""
+        """Result of `function`, which forms a base pass; a subclass may only trace it."""
         return function(*given)
 
     def derive(self, model: Any, key: Any, form: Callable[[], Any]) -> Any:
-        """Result of `form`, such as a moved or padded copy of `model`; formed once.
+        """Result of `form`, such as a perturbed or padded copy of `model`, formed once.
 
         Args:
             model: the model that it is derived from; for another it is formed anew.
