@@ -2,6 +2,8 @@
 
 A request is a checked question about one input; that of a scan has a table. The ends of
 a value are its lower and upper bound; without a radius of rounding both are the value.
+Values are the influences of substitutions, or the cells of a scan's table; a screen
+encloses them between ends and computes few.
 """
 
 import dataclasses
@@ -54,7 +56,7 @@ MOVED_OF_INFLUENCE = MOVED_OF_BOTH | {
 
 
 def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
-    """Decorates a function of model and tokens: times it, maps it over many inputs."""
+    """Decorator of a function of model and tokens, timed and mapped over many inputs."""
 
     # `ask` takes a model and one input; the options hold for all inputs.
     @functools.wraps(ask)
@@ -96,7 +98,7 @@ def answer(
     run: Run | None = None,
     rounding: Rounding = "auto",
 ) -> Any:
-    """`Influence` of a request, or its `Scan` if the request has a table."""
+    """Computed answer to a request: an `Influence`, or a `Scan` if it has a table."""
     choose_name("ties", ties, get_args(TieRule))
     choose_name("rounding", rounding, get_args(Rounding))
     # A `Choice` may come from a request that differs in its input alone.
@@ -126,7 +128,7 @@ def settle(
     ties: TieRule = "error",
     keep: Keep = "pairs",
 ) -> Any:
-    """`Influence` or `Scan` of found values; raises or warns of ambiguous ties."""
+    """`Influence` or `Scan` made of computed values; raises or warns of ambiguous ties."""
     way, met, reason = choice.way, found.ties, choice.reason
     if met is not None:
         judge_ties(request.model, met, f"row {met.row}", ties)
@@ -229,7 +231,7 @@ def by_position(
     upper: Float[np.ndarray, "substitutions"],
     enclosed: Bool[np.ndarray, "substitutions"],
 ) -> dict[str, Any]:
-    """Largest ends, and symbol of the largest value, of each position, by field."""
+    """Fields `position_*` of an `Influence`: largest ends, symbol of the largest."""
     # Substitutions are in the order of (position, symbol). Ends are maxima over symbols,
     # NaN where nothing is substituted; the symbol is the smallest of the largest value,
     # -1 where there is none, and `position_enclosed` is that of this symbol.

@@ -2,7 +2,8 @@
 
 A request is a question about one input: tokens are replaced or deleted one at a time,
 and a target, a quantity of the model's output, is watched at one or more rows. A scan
-puts its changes, or a reduction of them, into the cells of a table.
+puts the changes of the target, or a reduction of them, into the cells of a table; a
+reading is the choice of the numbers to take from each change.
 """
 
 import contextlib
@@ -61,7 +62,7 @@ Edit = Literal["replace", "delete"]
 def watch_rows(
     request: InfluenceRequest, rows: Any, instead: Sequence[int] | None
 ) -> tuple[InfluenceRequest, bool]:
-    """Request that watches `rows` (`instead` for "all", if given); True: no axis of rows."""
+    """Request that watches `rows` (for "all": `instead`), and True without a row axis."""
     n = request.tokens.size
     if rows is None:
         return request, True
@@ -94,7 +95,7 @@ _change_watched = jax.jit(change_watched)
 
 
 def watched_width(request: InfluenceRequest) -> tuple[int, bool]:
-    """Number of entries of the target, and True if each row has a target of its own."""
+    """Number of entries of the target, and whether each row has a target of its own."""
     model = request.model
     if isinstance(model, Callable):
         base = function_base(request)
@@ -111,7 +112,7 @@ def watched_width(request: InfluenceRequest) -> tuple[int, bool]:
 def chosen_entries(
     target: Any, wanted: Sequence[int] | None, width: int
 ) -> tuple[tuple[int, ...] | None, Int[np.ndarray, "classes"] | None]:
-    """Entries of the target that count (None: all), and their symbols or None."""
+    """Indices of the chosen target entries (None for all), and their symbols, or None."""
     symbols = as_value(target).entry_symbols(width)
     if wanted is None:
         return None, symbols
@@ -264,7 +265,7 @@ def _with_table(
     symbols: Symbols | None,
     positions: Sequence[int] | None,
 ) -> InfluenceRequest:
-    """Request with a scan's checked table, and the numbers to read off each change."""
+    """Request with the checked table layout of a scan, and its reading of changes."""
     expect_kind("diagonal", table.diagonal, bool, "True or False")
     rows, reduction = table.rows, as_reduction(table.reduce)
     word = rows if isinstance(rows, str) else None

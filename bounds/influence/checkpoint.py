@@ -2,7 +2,8 @@
 
 A screen bounds all influences in levels, each sharper than the last; a proposal
 estimates them in a cheap precision. Both then compute those that may be the largest.
-The file is a NumPy archive (npz), replaced as a whole.
+The file is a NumPy archive (npz), replaced as a whole. A move is the farthest that a
+value gets in runs whose floats are off by a few roundings.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ SECONDS_BETWEEN_SAVES = 5.0
 
 @dataclasses.dataclass
 class ScreenProgress:
-    """Bounds, estimates and values of influences so far, and progress in a level."""
+    """Bounds, estimates and exact values of influences so far, and state of the level."""
 
     lower: Float[np.ndarray, "substitutions"]  # of closed levels
     upper: Float[np.ndarray, "substitutions"]
@@ -71,10 +72,11 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 def open_progress(
     request: InfluenceRequest, run: Run, *rules: Any
 ) -> tuple[ScreenProgress, Callable[..., None]]:
-    """State in the checkpoint of a run, or nothing, and a function that saves it.
+    """State in the checkpoint of a run, or a new one, and a function that saves it.
 
-    The file is unreadable or of another request or rules: an `InputError`. The function
-    writes in process 0, if the last write is some seconds ago or with `at_once=True`.
+    Raises `InputError` if the file is unreadable, or of another request or rules. The
+    function writes in process 0, if the last write is some seconds ago or with
+    `at_once=True`.
     """
     count = len(request.pairs)
     if run.checkpoint is None:
@@ -115,7 +117,7 @@ def open_progress(
 
 
 def _read(path: Path, question: str, count: int) -> ScreenProgress:
-    """State in a file, of no influences if there is none; raises if of another question."""
+    """State in a file, a new one without a file; raises if it is of another question."""
     try:
         content = b""
         if jax.process_index() == 0 and path.exists():

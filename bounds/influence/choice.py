@@ -58,7 +58,7 @@ class Choice:
 def choose_method(
     method: Way | str, request: InfluenceRequest, keep: Keep = "pairs"
 ) -> Choice:
-    """Choice for a request; sizes are those of the padded input where it is padded."""
+    """`Choice` for a request, with block sizes of the padded input if it is padded."""
     among = _ALL if request.layout is None else _OF_TABLES
     choice = _choose(method, request, among, keep)
     asked = padded_request(request) if choice.way.by_length else request
@@ -73,7 +73,7 @@ def _choose(
     among: Sequence[Method | Screened],  # in the order in which equal costs are taken
     keep: Keep = "pairs",
 ) -> Choice:
-    """Choice of the requested way; for "auto" of the cheapest method, or of a screen."""
+    """`Choice` of `method`; for "auto", of the cheapest method or of a screen."""
     if isinstance(method, Proposed) and SCREENED in among:
         return _choose_proposed(method, request)
     named = {way.name: way for way in among}
@@ -118,7 +118,7 @@ def _choose(
 
 
 def _choose_proposed(proposed: Proposed, request: InfluenceRequest) -> Choice:
-    """Choice of `proposed`, with a method chosen to compute the values."""
+    """`Choice` of `proposed`, with a method chosen to compute its influences."""
     # Methods alone: a proposal needs a value of every substitution, and a screen gives ends.
     inner = _choose(proposed.method, request, tuple(METHODS.values()))
     assert isinstance(inner.way, Method)

@@ -1,9 +1,10 @@
 """Exact values of the influences that may be the largest, decided block by block.
 
 Something cheap estimates or encloses all influences first: float32 with radii, half
-precision, the levels of a screen. These differ in which substitutions are undecided, and
-in their order. A value's *move* is the distance between runs off by a few roundings;
-its *ends* are its lower and upper bound, made of the moves.
+precision, the levels of a screen. These differ in which substitutions are undecided,
+and in their order. Undecided is an influence without an exact value that may be the
+largest. A value's *move* is the distance between runs off by a few roundings; its
+*ends* are its lower and upper bound, made of the moves.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ Undecided: TypeAlias = Callable[[], Int[np.ndarray, "chosen"]]
 
 @dataclasses.dataclass(frozen=True)
 class Decider:
-    """Computes chosen influences exactly, and stores values and moves in `known`."""
+    """Computes undecided influences exactly, and stores values and moves in `known`."""
 
     known: ScreenProgress
     request: InfluenceRequest
@@ -67,7 +68,7 @@ class Decider:
     def _compute(
         self, chosen: Int[np.ndarray, "chosen"]
     ) -> Iterator[tuple[Int[np.ndarray, "block"], Readings]]:
-        """Yields indices of chosen substitutions, their values and moves, by block."""
+        """Yields indices of substitutions, and their influences and moves, by block."""
         request, done = self.request, 0
         whole = self.way.kernel(request)
         assert whole is not None
@@ -86,7 +87,7 @@ class Decider:
 
 @dataclasses.dataclass(frozen=True)
 class Proposals(Decider):
-    """Estimates of all influences, exact values of some; in a file if a run has one."""
+    """Estimates of all influences, exact values of some, in a checkpoint if one is set."""
 
     progress: Progress | None = None
 
@@ -98,7 +99,7 @@ class Proposals(Decider):
         run: Run,  # its checkpoint and progress
         *rules: Any,  # of the proposal and of the decision
     ) -> Self:
-        """Starts from the checkpoint's state, or with nothing known."""
+        """`Proposals` with the state of the run's checkpoint, or with nothing known."""
         # Estimates and decided values with their moves, NaN where nothing is known; the
         # first `done` substitutions are estimated.
         known, save = open_progress(request, run, *rules)
@@ -132,7 +133,7 @@ class Proposals(Decider):
         left: Int[np.ndarray, "left"],
         error: MeasuredError | None = None,
     ) -> Enclosures:
-        """`Enclosures` of the decided values, with the ends of all influences."""
+        """`Enclosures` of the decided values and the given ends of all influences."""
         known, magnitude = self.known, magnitude_of(self.request, self.way)
         found = known.value, known.value_move, magnitude, None
         return Enclosures(*found, *ends, left, error=error)
@@ -144,7 +145,7 @@ def ends_by(
     value: Float[np.ndarray, "substitutions"],
     move: Float[np.ndarray, "substitutions"],
 ) -> tuple[Float[np.ndarray, "substitutions"], Float[np.ndarray, "substitutions"]]:
-    """Lower and upper ends of influences by a method; NaN where none is known."""
+    """Lower and upper ends of influences from values and moves, NaN if unknown."""
     asked = request, value, move, magnitude_of(request, way)
     radius = radii_of(*asked, subtracted=way.subtracts)
     return np.maximum(value - radius, 0), value + radius
@@ -156,7 +157,7 @@ def remaining_blocks(
     way: Method,  # `in_blocks`
     runs: int,  # with moved inputs
 ) -> Iterator[Readings]:
-    """Values and moves after the first `done` substitutions; embeddings move too."""
+    """Influences and moves after the first `done` substitutions, embeddings moved too."""
     if done == len(request.pairs):
         return iter(())
     blocks = _run_changed(way, lambda kernel: kernel.skip(done))
@@ -166,7 +167,7 @@ def remaining_blocks(
 def _run_changed(
     way: Method, change: Callable[[Kernel], Kernel]
 ) -> Callable[[InfluenceRequest], Iterator[Block]]:
-    """Function that runs a method's kernel after a change of its blocks."""
+    """Function from a request to its blocks, by a method's kernel with changed blocks."""
 
     def blocks(request: InfluenceRequest) -> Iterator[Block]:
         kernel = way.kernel(request)

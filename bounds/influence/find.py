@@ -2,8 +2,9 @@
 
 The ends of a value are its lower and upper bound. A reading is the number, or the
 numbers, read off one substitution's change; a scan puts them, or a reduction of them,
-into the cells of a table. The *move* of a value is the farthest that it gets in runs
-whose floats are off by a few roundings; radii are computed from moves.
+into the cells of a table. Run 0 is that of the input itself. The *move* of a value is
+the farthest that it gets in runs whose floats are off by a few roundings; radii are
+computed from moves.
 """
 
 import functools
@@ -69,7 +70,7 @@ def find(
 def compute_values(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
 ) -> Found:
-    """Values by a method, with their moves in `runs` runs with moved inputs."""
+    """Values of a request by a method, and their moves in `runs` runs with moved floats."""
     # A cell that is the reading of one substitution moves as that reading does. Other
     # reductions mix substitutions: their results are compared from run to run.
     if request.layout is None or request.layout.reduction.by_cell:
@@ -84,7 +85,7 @@ def compute_values(
 def _fill(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None
 ) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Ties | None]:
-    """Values and moves in the substitutions' cells, NaN in others, and ties."""
+    """Tables of values and moves, NaN in cells without a substitution, and ties."""
     layout, count, ties = request.layout, len(request.pairs), None
     slots = np.arange(count) if layout is None else layout.slots(count)
     axes = (count,) if layout is None else layout.cells.shape
@@ -109,7 +110,7 @@ def _fill(
 def run_tables(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
 ) -> tuple[list[Float[np.ndarray, "..."]], Ties | None]:
-    """Tables of run 0 and of `runs` runs with moved inputs, and run 0's ties."""
+    """Tables of values of run 0 and of `runs` runs with moved floats, and run 0's ties."""
     layout, found, ties = request.layout, [], None
     assert layout is not None
     for run, moved in enumerate(requests(request, runs)):
@@ -130,7 +131,7 @@ def run_tables(
 def _reduce(
     request: InfluenceRequest, layout: Layout, way: Method, progress: Progress
 ) -> tuple[Float[np.ndarray, "..."], Ties | None]:
-    """Values of a reduction over all substitutions, and ties."""
+    """Table of a reduction over all substitutions' readings, and ties."""
     ties = None
 
     def values() -> Iterator[Float[np.ndarray, "..."]]:
@@ -146,7 +147,7 @@ def _reduce(
 def compare(
     request: InfluenceRequest, tables: list[Float[np.ndarray, "*axes"]]
 ) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"]]:
-    """Values of run 0, and moves: 0 if nothing can move, NaN without other runs."""
+    """Table of run 0, and moves: 0 if a cell cannot change, NaN without other runs."""
     values, *again = tables
     moves = np.full(values.shape, np.nan)
     if again:
@@ -160,7 +161,7 @@ def compare(
 def _blocks(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None
 ) -> Iterator[tuple[slice, Readings]]:
-    """Yields (slice, readings) by block, 0 on zeroed diagonals; raises if not finite."""
+    """Yields (slice of substitutions, readings) by block; raises if one is not finite."""
     layout, done, largest, farthest_at = request.layout, 0, -np.inf, 0
     if not len(request.pairs):
         return
@@ -218,7 +219,7 @@ def ends_of(
 ) -> tuple[
     Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Bool[np.ndarray, "*axes"]
 ]:
-    """Lower and upper ends of all values, and True where they enclose."""
+    """Lower and upper ends of all values, and True where they enclose the true value."""
     if isinstance(found, Enclosures):
         return found.lower, found.upper, found.enclosed
     assert isinstance(way, Method)
@@ -267,7 +268,7 @@ def _stated(
 def _still(
     request: InfluenceRequest, values: Float[np.ndarray, "*axes"]
 ) -> Bool[np.ndarray, "..."]:
-    """True where no substitution can move the value; broadcastable to `values`."""
+    """True where no substitution can change a value; broadcastable to `values`."""
     layout = request.layout
     assert layout is not None
     ours = isinstance(request.model, Transformer)

@@ -1,9 +1,10 @@
 """Values of substitutions, and how far they move in runs with moved inputs.
 
 A run with moved inputs is the same computation whose floats are off by a few roundings;
-run 0 moves nothing. A base pass is the pass of the unchanged input.
-Radii of rounding are made of the moves (`bounds.rounding.radii`). A move is 0 only
-where nothing that is watched can move; NaN where no run was made.
+run 0 moves nothing. A base pass is the pass of the unchanged input. A value is an
+influence or an entry of a scan, the number read off a substitution's change of the
+target. Radii of rounding are made of the moves (`bounds.rounding.radii`). A move is 0
+only where nothing that is watched can move; NaN where no run was made.
 """
 
 import dataclasses
@@ -33,17 +34,17 @@ class MovedBase(SharedBase):
     """Holder of a base pass whose entries are moved one by one when it is formed."""
 
     def __init__(self, run: int) -> None:
-        """Holds nothing yet; runs are counted from 1."""
+        """Starts without a base pass; `run` is counted from 1."""
         super().__init__()
         self._run = run
 
     def find(self, request: InfluenceRequest, form: Callable[[], Any]) -> Any:
-        """Base pass of a request's model, tokens and rows, with every entry moved."""
+        """Base pass of a request's model, tokens and rows, every entry off by roundings."""
         return super().find(request, lambda: move_apart(form(), self._run))
 
 
 def moved_model(model: Transformer, run: int) -> Transformer:
-    """Copy of a model with moved weights, but for embedding and position code; `run` >= 1."""
+    """Copy of a model with weights moved, not embedding and position code; `run` >= 1."""
     # Sums and differences of embeddings and positions move as they are formed.
     given = {"embedding": model.embedding, "position": model.position}
     return dataclasses.replace(move_alike(model, run), **given)
@@ -68,7 +69,7 @@ def moved_request(request: InfluenceRequest, run: int) -> InfluenceRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """Values of consecutive substitutions, with their moves and the ties so far."""
+    """Values of consecutive substitutions, with their moves and ties up to there."""
 
     # axes of a scan are [rows] or [rows, classes]
     values: Float[np.ndarray, "substitutions *scan"]
@@ -88,7 +89,7 @@ def read_blocks(
     # of a transformer; `moved_request` by default
     move: Move | None = None,
 ) -> Iterator[Readings]:
-    """Yields the values of a request's substitutions and their moves, block by block.
+    """Yields values and moves of a request's substitutions, block by block.
 
     Both are 0 where no watched row can move; other moves are not 0.
     """
@@ -136,7 +137,7 @@ def difference_moves(
     again: Sequence[Any],  # in the runs with moved inputs
     read: Callable[[np.ndarray], np.ndarray] = np.abs,  # applied to differences
 ) -> Iterator[Float[np.ndarray, "..."]]:
-    """Yields moves from run 0: an array for each run, of a function for every two."""
+    """Yields arrays of moves from run 0, one for each run (of functions, each two runs)."""
     moved = (np.asarray(x, np.float64) - found for x in again)
     with np.errstate(invalid="ignore", over="ignore"):
         if isinstance(request.model, Transformer):
@@ -175,7 +176,7 @@ def radii_of(
     *,
     subtracted: bool,  # results are differences of two outputs
 ) -> Float[np.ndarray, "*results"]:
-    """Radii of values from their moves; NaN where value or move is unknown."""
+    """Radii of rounding of values from their moves; NaN if value or move is unknown."""
     sizes, known = np.abs(values), np.isfinite(values) & ~np.isnan(moves)
     model = request.model
     ours = isinstance(model, Transformer)
@@ -210,5 +211,5 @@ def _step(request: InfluenceRequest) -> float:
 def found_by(
     method: Method, request: InfluenceRequest
 ) -> Float[np.ndarray, "substitutions *scan"]:
-    """Values of all substitutions, at least one, by a method."""
+    """Numbers read from the output changes of all substitutions (one or more)."""
     return np.concatenate([x.values for x in read_blocks(request, method.blocks, 0)])

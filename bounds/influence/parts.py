@@ -1,15 +1,17 @@
-"""A request in parts of positions, each of which is a row of a store.
+"""A request in parts of positions, each of which is a row (cell) of a store of results.
 
-A part is computed and saved at once, so that a run that is stopped loses one. Parts of
-scans have a fixed size; those of influences take some seconds each, by the seconds of
-the part before, and no value or key depends on their size. A screen encloses influences
-between bounds and evaluates some exactly; a proposal computes all in a cheap float type
-first. Both have one part.
+A request asks about one input: the influence of each substitution of a symbol at a
+position, or with a layout the table of a scan over positions; a map is a scan's table
+reduced to one number for each pair of position and row. A part is computed and saved at
+once, so that a run that is stopped loses one. Parts of scans have a fixed size; those
+of influences take some seconds each, by the seconds of the part before, and no value or
+key depends on their size. A screen encloses influences between bounds and evaluates
+some exactly; a proposal computes all in a cheap float type first. Both have one part.
 
 A record has arrays over a part's substitutions, or over its rows of a scan's table:
 values, and moves, the farthest that values get in runs with moved inputs. A screen or a
-proposal adds lower and upper ends, and where these enclose. Of signed entries of a
-target, which a map mixes, it has the table of each run instead.
+proposal adds lower and upper ends (bounds of the values), and where these enclose. Of
+signed entries of a target, which a map mixes, it has the table of each run instead.
 
 Of several processes the first leads: it alone has the store, chooses the parts and keeps
 what is found; the others follow, and compute their share of each part.
@@ -91,7 +93,7 @@ Record = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
-    """A request on one input, divided into parts of consecutive positions."""
+    """Request on one input, divided into parts of consecutive positions, with options."""
 
     whole: InfluenceRequest  # of all positions
     choice: Choice
@@ -113,7 +115,7 @@ class Parts:
         named: Record,
         folder: Path,
     ) -> Self:
-        """Chooses method, radii and size of parts; refuses a map beyond the memory."""
+        """`Parts` with method, radii and sizes chosen; raises if a map is too large."""
         choice = choose_method(method, whole)
         size, least = part_sizes(whole, choice)
         return cls(
@@ -129,7 +131,7 @@ class Parts:
 
     @functools.cached_property
     def key(self) -> Record:
-        """Everything that all parts depend on."""
+        """Entries of the store key that all parts share, without the start of a part."""
         whole, way, layout = self.whole, self.choice.way, self.whole.layout
         sizes, changed = self.choice.sizes, (whole.position, whole.symbol)
         more: dict[str, Any] = {}
@@ -165,13 +167,13 @@ class Parts:
 
     @functools.cached_property
     def positions(self) -> Int[np.ndarray, "positions"]:
-        """Positions that are divided, in the order of the table."""
+        """Positions that are divided into parts, in the order of the table."""
         layout = self.whole.layout
         return np.arange(self.whole.tokens.size) if layout is None else layout.positions
 
     @property
     def is_map(self) -> bool:
-        """True if the result is made of the whole table at once."""
+        """True if the result is a map, which is reduced from the whole table at once."""
         return self.whole.layout is not None and self.whole.layout.reduction.square
 
     @property
@@ -182,7 +184,7 @@ class Parts:
         return layout is not None and layout.reduction.by_target
 
     def request(self, start: int, stop: int) -> InfluenceRequest:
-        """Request of the positions [start, stop); of a map, of its table."""
+        """Request of the positions [start, stop), for a map with its table as layout."""
         whole = self.whole
         if whole.layout is None:
             ends = self.positions[[start, stop - 1]] + (0, 1)
@@ -193,7 +195,7 @@ class Parts:
         return part
 
     def stop(self, start: int, most: int) -> int:
-        """End of a part of about `most` positions."""
+        """End index of a part from `start`, of about `most` positions."""
         last = min(start + self.size, len(self.positions))
         end = start + max(1, most // self.least) * self.least
         return end if end + self.least <= last else last
@@ -203,7 +205,7 @@ class Parts:
         return f"positions {self.positions[start]} to {self.positions[stop - 1]}"
 
     def cell(self, start: int, stop: int = 0) -> Cell:
-        """Cell of the part [start, stop); its key is the same for every end."""
+        """Store row and computation of positions [start, stop); no `stop` in the key."""
         config = {**self.key, "start": start}
 
         def compute() -> Record:
@@ -230,7 +232,7 @@ class Parts:
         return Cell(config, f"positions from {start}", compute)
 
     def find(self, request: InfluenceRequest, run: Run, label: str) -> dict[str, Any]:
-        """Record of a part; ambiguous ties raise or warn by `ties`."""
+        """Record of a part's results; raises or warns of ambiguous ties by `ties`."""
         way = self.choice.way
         if self.keeps_runs and isinstance(way, Method):
             runs = runs_of(self.rounding)
@@ -243,7 +245,7 @@ class Parts:
         return {**record, "ambiguous": ties is not None and ties.ambiguous}
 
     def check(self, record: Record, start: int) -> None:
-        """Raises a `ValueError` unless a record is that of a part from `start`."""
+        """Raises a `ValueError` unless a record fits a part that begins at `start`."""
         stop, shape = record["stop"], record["shape"]
         if start < stop <= len(self.positions):
             is_table = self.whole.layout is not None
@@ -253,7 +255,7 @@ class Parts:
         raise ValueError(f"a part from {start} to {stop} has results of shape {shape}")
 
     def checkpoint(self, config: Record) -> Path | None:
-        """Checkpoint file of a screen or a proposal, named by its key; else None."""
+        """Checkpoint file of a screen or proposal, named by its key; None for a method."""
         if not isinstance(self.choice.way, Screen):
             return None
         # A screen that is to go further continues from the same file.
@@ -262,7 +264,7 @@ class Parts:
         return self.folder / checkpoint_name(question, what)
 
     def last(self, values: Float[np.ndarray, "rows *axes"] | None) -> Cell | None:
-        """Cell of moved runs of the largest `values`, or of half precision's error."""
+        """Store row of the largest values' moves, or of half precision's error, or None."""
 
         # A process that does not lead has no values.
         def move_top() -> Record:
@@ -308,7 +310,7 @@ class Parts:
 
 
 def part_sizes(request: InfluenceRequest, choice: Choice) -> tuple[int, int]:
-    """Most and fewest positions of a part; refuses a map whose table is too large."""
+    """Most and fewest positions of a part; raises if the table of a map is too large."""
     way, layout, n = choice.way, request.layout, request.tokens.size
     block = choice.sizes.substitutions if choice.sizes else 0
     if layout is not None:
@@ -341,12 +343,12 @@ def part_sizes(request: InfluenceRequest, choice: Choice) -> tuple[int, int]:
 
 
 def as_table(layout: Layout) -> Layout:
-    """Layout of the table, with its diagonal, from which a Frobenius map is made."""
+    """Layout of the unreduced table, with its diagonal, from which a map is made."""
     return dataclasses.replace(layout, reduction=NAMED["none"], keeps_diagonal=True)
 
 
 def record_found(found: Found) -> dict[str, Any]:
-    """Record of values, or of enclosures."""
+    """Record of a part's values and moves, or of its enclosures."""
     record = record_arrays([found.values, found.moves], found.magnitude)
     if not isinstance(found, Enclosures):
         return record
@@ -361,7 +363,7 @@ def record_found(found: Found) -> dict[str, Any]:
 def record_arrays(
     arrays: Sequence[Shaped[np.ndarray, "..."]], magnitude: float
 ) -> dict[str, Any]:
-    """Record of arrays of one shape."""
+    """Record of arrays of one shape, as text, with the shape and the magnitude."""
     texts = list(map(pack, arrays))
     return {"shape": arrays[0].shape, "arrays": texts, "magnitude": magnitude}
 
@@ -375,7 +377,7 @@ def join_arrays(records: Sequence[Record]) -> list[Float[np.ndarray, "..."]]:
 def read_found(
     arrays: Sequence[Float[np.ndarray, "..."]], records: Sequence[Record]
 ) -> Found:
-    """Values of joined arrays, or the enclosures of a screen, which has one record."""
+    """`Found` of the joined arrays of all parts; of a screen, its `Enclosures`."""
     values, moves, *ends = arrays
     computed = values, moves, max(one["magnitude"] for one in records), None
     if not ends:
@@ -389,7 +391,7 @@ def read_found(
 
 
 def read_error(found: Record) -> MeasuredError | None:
-    """Measured error in a record; None without one."""
+    """Measured error of half precision in a record, None if there is none."""
     if ERROR not in found:
         return None
     # JSON lacks infinity, which stands in the store as null.
@@ -398,7 +400,7 @@ def read_error(found: Record) -> MeasuredError | None:
 
 
 def error_columns(error: MeasuredError | None) -> dict[str, Any]:
-    """Column of a measured error, by name; {} if the error is None."""
+    """Entry of a record for a measured error, by name; {} if the error is None."""
     return {} if error is None else {ERROR: dataclasses.asdict(error)}
 
 
@@ -421,7 +423,7 @@ def unpack(text: str, *shape: int) -> Float[np.ndarray, "..."]:
 def run_parts(
     store: ResultStore, planned: Parts, *, fresh: bool = False
 ) -> tuple[Any, int, float]:
-    """Result of all parts, the number with ambiguous ties, and seconds, earlier ones too."""
+    """Result of all parts, number with ambiguous ties, and seconds, earlier runs too."""
     _agree(planned.cell(0))
     found: list[Record] = []
     start, most, seconds, resumed = 0, 0, 0.0, False
@@ -468,13 +470,13 @@ def follow_parts(planned: Parts) -> None:
 
 
 def _agree(cell: Cell, chosen: bool = False) -> bool:
-    """The leading process's `chosen`; refuses a process with another cell."""
+    """`chosen` of the leading process; raises if processes have different cells."""
     check_agreement(cell_key(cell.config).encode())
     return bool(_tell(chosen)[0])
 
 
 def _tell(*numbers: int) -> list[int]:
-    """The leading process's numbers; each process gives equally many."""
+    """Numbers that the leading process gives; every process gives equally many."""
     told = first_says(np.array(numbers, np.int64).tobytes())
     return np.frombuffer(told, np.int64).tolist()
 
@@ -482,7 +484,7 @@ def _tell(*numbers: int) -> list[int]:
 def _keep(
     store: ResultStore, planned: Parts, cell: Cell, fresh: bool
 ) -> tuple[Record, float]:
-    """Computes a cell and saves it; returns its record and the seconds it took."""
+    """Record of a cell, computed and saved here, and the seconds it took."""
     kept = planned.checkpoint(cell.config)
     if kept is not None and fresh:
         kept.unlink(missing_ok=True)

@@ -1,4 +1,9 @@
-"""Reports on one input: a plan, the largest influence, or a scan's largest cell."""
+"""Reports on one input: a plan, the largest influence, or a scan's largest cell.
+
+A scan is a table of changes of a model's output by substitutions; its request is
+computed in parts of positions, which a store keeps. Ends are lower and upper bounds of
+a value.
+"""
 
 import dataclasses
 import math
@@ -35,14 +40,14 @@ ARRAYS, STORED = 25, 11
 
 @dataclasses.dataclass(frozen=True)
 class InputWords:
-    """Words on positions and symbols of one input."""
+    """Texts that name the positions and symbols of one input."""
 
     tokens: Int[np.ndarray, "tokens"]
     name: Callable[[int], str] | None  # of a symbol; None where symbols have no names
     special: Sequence[int] = ()  # symbols that are no residues
 
     def names(self, position: int | None, symbol: int | None) -> dict[str, Any]:
-        """Columns of names of the token at a position and of the new symbol, if any."""
+        """Names of the token at a position and of the new symbol, by column name."""
         if self.name is None:
             return {}
         old = None if position is None else int(self.tokens[position])
@@ -50,14 +55,14 @@ class InputWords:
         return dict(zip(SYMBOL_NAMES, both, strict=True))
 
     def place(self, position: int, symbol: int | None = None) -> str:
-        """Words on a position and the symbol that is put in there, if any."""
+        """Text that names a position and the symbol that is put in there, if any."""
         names = self.names(position, symbol) or dict.fromkeys(SYMBOL_NAMES)
         old, new = ("" if x is None else f" ({x})" for x in names.values())
         words = f"at position {position}{old}"
         return words if symbol is None else f"{words}, symbol {symbol}{new}"
 
     def residues(self, first: int) -> Residues | None:
-        """Names of substitutions as of residues; None if not all symbols are letters."""
+        """Naming of substitutions as of residues; None if not all symbols are letters."""
         if self.name is None:
             return None
         own = [self.name(x) for x in set(self.tokens.tolist()) - set(self.special)]
@@ -80,7 +85,7 @@ def written_axes(layout: Layout, recipe: Recipe | None) -> dict[str, int]:
 def describe_parts(
     parts: Parts, recipe: Recipe | None, *, has_arrays: bool
 ) -> list[str]:
-    """Lines on shape, method, radii, parts, cost, blocks, and sizes of what is written."""
+    """Lines on table shape, method, radii, parts, cost, blocks, and sizes of files."""
     whole, layout = parts.whole, parts.whole.layout
     if layout is None:
         if not len(whole.pairs):
@@ -103,7 +108,7 @@ def describe_parts(
 
 
 def _describe_computation(parts: Parts) -> list[str]:
-    """Lines on method, radii, parts, cost, blocks and memory."""
+    """Lines on method, radii of rounding, parts, cost, blocks and memory of a plan."""
     way, sizes = parts.choice.way, parts.choice.sizes
     count, size = len(parts.positions), parts.size
     requests = [parts.request(x, min(x + size, count)) for x in range(0, count, size)]
@@ -134,7 +139,7 @@ def _describe_computation(parts: Parts) -> list[str]:
 
 
 def influence_rows(result: Influence, words: InputWords) -> list[dict[str, Any]]:
-    """Rows `COLUMNS` of the influences of a result, by position, then symbol."""
+    """Rows of a table (`COLUMNS`) of a result's influences, by position, then symbol."""
     if result.lower is not None:
         of: Any = (result.enclosed, result.lower, result.upper)
         position, symbol = at = np.nonzero(~np.isnan(result.lower))
@@ -192,7 +197,7 @@ def influence_finding(
 
 
 def scan_record(scan: Scan, words: InputWords) -> dict[str, Any]:
-    """Record of a scan's size, and of its cell of largest absolute value."""
+    """Record of a scan's shape, and of its cell of largest absolute value."""
     size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
     cell = tuple(map(int, np.unravel_index(int(size.argmax()), size.shape)))
     where = scan.place(cell)

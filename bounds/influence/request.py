@@ -1,8 +1,9 @@
 """The request: a checked question about one input, which all methods can be given.
 
 A substitution puts another symbol at one position, or deletes it; the watched rows are
-the positions whose outputs are compared. A run with moved inputs is the same computation
-whose floats are off by a few roundings.
+the positions whose outputs are compared, at the target, the watched quantity of the
+output. A reading takes numbers from a change of the target; a layout is a scan's table.
+A run with moved inputs is the same computation whose floats are off by a few roundings.
 """
 
 import dataclasses
@@ -67,20 +68,20 @@ class InfluenceRequest:
         return self.pairs.symbol
 
     def block(self, most: int, count: int) -> int:
-        """Block size for `count` substitutions, or `room` if set; at most `most`."""
+        """Block size: `most`, or the number of substitutions (`room`, if set) if smaller."""
         # Blocks are no larger than what there is to compute. A padded input counts what its
         # padded length would have (`room`), so that inputs of similar length share a program.
         return min(most, count if self.room is None else self.room)
 
     def only(self, rows: slice | Int[np.ndarray, "positions"], count: int = 0) -> Self:
-        """Request of some substitutions, or of table rows, with others up to `count`."""
+        """Request of the substitutions or table rows `rows`, and others up to `count`."""
         layout, kept = None, rows
         if self.layout is not None:
             layout, kept = self.layout.only(rows, count)
         return dataclasses.replace(self, pairs=self.pairs.only(kept), layout=layout)
 
     def in_dtype(self, dtype: str, **changed: Any) -> Self:
-        """Request with the model in a float type, an empty shared base, and changes."""
+        """Request with the model in a float type, no base pass, and fields changed."""
         model = with_dtype(self.model, dtype)
         return dataclasses.replace(self, model=model, shared=SharedBase(), **changed)
 
@@ -92,7 +93,7 @@ class InfluenceRequest:
     def read(
         self, changes: Float[np.ndarray, "substitutions watched classes"]
     ) -> Float[np.ndarray, "substitutions *scan"]:
-        """Norms of changes of chosen entries, or the numbers that `reading` takes."""
+        """Norms of changes of the target's chosen entries, or numbers by `reading`."""
         if self.reading is None:
             # The reading keeps the sign of a target with one entry; an influence has none.
             return np.abs(Reading("norm")(changes)[:, 0])
@@ -158,7 +159,7 @@ class InfluenceRequest:
 
 
 def one_row(request: InfluenceRequest) -> str | None:
-    """Reason why a method that follows one row cannot do a request, or None."""
+    """Reason why a method that watches one output row cannot do a request, or None."""
     if request.watches_many:
         return "it follows one row, and the target is of many"
     return None

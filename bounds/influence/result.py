@@ -35,18 +35,18 @@ class Ties:
 
     @staticmethod
     def none() -> "Ties":
-        """Report of no comparison."""
+        """`Ties` of no comparison of scores: gap infinite, not ambiguous."""
         return Ties(math.inf, 0.0, False, 0, (0.0, 0.0))
 
     @staticmethod
     def of(report: "TieReport | Ties") -> "Ties":
-        """Host copy of a report whose entries are arrays."""
+        """`Ties` of Python numbers, from a tie report whose entries are arrays."""
         entries = (np.asarray(x).tolist() for x in vars(report).values())
         gap, spread, ambiguous, row, scores = entries
         return Ties(gap, spread, ambiguous, row, tuple(scores))
 
     def merge(self, other: "Ties") -> "Ties":
-        """Report of both, with the row of the more ambiguous decision."""
+        """`Ties` of both reports together, with the row of the more ambiguous decision."""
         # False sorts first: an ambiguous decision before a safe one, then the smaller gap.
         kept = min(self, other, key=lambda x: (not x.ambiguous, x.gap))
         return dataclasses.replace(
@@ -58,13 +58,13 @@ class Ties:
 
 
 def merge_ties(reports: Iterable[Ties | None]) -> Ties | None:
-    """Report of all that compared scores; None if none did."""
+    """`Ties` merged from all reports that are not None; None if all are."""
     met = [one for one in reports if one is not None]
     return functools.reduce(Ties.merge, met) if met else None
 
 
 def judge_ties(model: Any, met: Ties | None, where: str, rule: TieRule) -> None:
-    """Raises `TieError` or warns of an ambiguous tie, as `rule` demands."""
+    """Raises `TieError` or warns if `met` has an ambiguous tie, as `rule` demands."""
     if met is None or not met.ambiguous or rule == "ignore":
         return
     layers = (layer.attention.weighting for layer in model.layers)
@@ -124,13 +124,13 @@ class MeasuredError:
 
 
 def said_of(error: MeasuredError | None) -> str:
-    """Suffix for a result's one line that states its measured error, if any."""
+    """Suffix with the measured error for the one-line text of a result; "" for None."""
     return "" if error is None else f", {error}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """One level of a screen: its resolution, its counts of influences, its time."""
+    """One level of a screen: its resolution, numbers of influences, and seconds."""
 
     groups: int  # of rows, per head
     rank: int  # terms of the factors of the weights
@@ -143,7 +143,7 @@ class Level:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Values of all substitutions, or of the cells of a scan's table, without ends."""
+    """Influences of all substitutions, or cells of a scan's table, with their moves."""
 
     values: Float[np.ndarray, "*axes"]  # exact; NaN where none is, or not computed
     # in runs with moved inputs; NaN where no run was made
@@ -169,7 +169,7 @@ class Found:
 
 @dataclasses.dataclass(frozen=True)
 class Enclosures(Found):
-    """Enclosures of all substitutions of a request, some evaluated exactly."""
+    """Enclosures of all influences of a request, some evaluated exactly."""
 
     lower: Float[np.ndarray, "substitutions"]
     upper: Float[np.ndarray, "substitutions"]
@@ -183,7 +183,7 @@ class Enclosures(Found):
 
     @classmethod
     def nothing(cls) -> Self:
-        """Enclosures of no substitution."""
+        """`Enclosures` of a request without substitutions."""
         none = np.empty(0)
         return cls(none, none, 1.0, None, none, none, none > 0, np.empty(0, np.int64))
 
@@ -254,7 +254,7 @@ class Influence(Answer):
     decided: int | None = None
 
     def __repr__(self) -> str:
-        """One line: the maximum, its place, and the way it was found."""
+        """One line: the largest influence, its position and symbol, and the method."""
         maximum = f"{self.max:.6g}"
         if not self.estimated or self.decided is not None:
             maximum = enclosure_label(self.max, self.max_lower, self.max_upper)

@@ -27,7 +27,7 @@ OPERATIONS = 2.0**32
 
 
 def choose_rounding(request: InfluenceRequest, way: Way, asked: Rounding) -> Done:
-    """Choice of the results that have a radius; raises if `asked` cannot be met."""
+    """Choice of the results that have a radius of rounding; raises if `asked` fails."""
     if way.requires_all_radii:
         if asked in ("top", "none"):
             raise InputError(
@@ -62,13 +62,13 @@ def unsupported_radii(request: InfluenceRequest) -> str | None:
 
 
 def hypotheses_of(rounding: Done) -> tuple[str, ...]:
-    """Hypotheses that the radii of results rest on."""
+    """Assumptions under which radii of rounding bound the errors of results."""
     named = {"stated": (STATED,), "all": (ROUNDING,), "top": (ROUNDING, TOP)}
     return named.get(rounding, ())
 
 
 def runs_of(rounding: Done) -> int:
-    """Number of runs with moved inputs that compute all substitutions."""
+    """Number of reruns of all substitutions with floats off by a few roundings."""
     return RUNS if rounding == "all" else 0
 
 
@@ -86,7 +86,7 @@ def top_of(
 
 
 def block_of(sizes: BlockSizes | None) -> int:
-    """Number of results that have radii under rounding="top": whole blocks."""
+    """Number of results with radii under rounding="top", a multiple of the block size."""
     if sizes is None:  # found on the way
         return BLOCK
     size = sizes.substitutions  # on any number of devices, which fill a block up
@@ -94,7 +94,7 @@ def block_of(sizes: BlockSizes | None) -> int:
 
 
 def operations(request: InfluenceRequest, passes: float) -> float:
-    """Operations of `passes` forward passes, on each device, by a closed formula."""
+    """Estimated operations of `passes` forward passes on each device, by a formula."""
     model, n = request.model, request.tokens.size
     if not isinstance(model, Transformer):
         return passes * 2.0 * n * model.size

@@ -1,7 +1,8 @@
 """Refuses rows that vanish before a norm of epsilon 0, which divides by rounding then.
 
-Checked are the input, each substitute's row before the first attention, and of the
-substitutions the largest, the one with the largest upper end and any that is not finite.
+A row vanishes if what the norm divides by is no larger than rounding. Checked are the
+input, each substitute's row before the first attention, and of the substitutions the
+largest, the one with the largest upper end and any that is not finite.
 """
 
 from typing import Any, TypeGuard
@@ -30,7 +31,7 @@ PAIRS = 1 << 14
 
 
 def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
-    """Raises if a row vanishes: of substitutions `at`, else of input and substitutes."""
+    """Raises if a row vanishes in inputs with a substitution `at`, or in the input."""
     model, tokens, pairs = request.model, request.tokens, request.pairs
     if not isinstance(model, Transformer):
         return
@@ -66,7 +67,7 @@ def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
 
 
 def not_finite(request: InfluenceRequest, at: int) -> InputError:
-    """`InputError` for an influence that is not finite; raises if a row vanishes."""
+    """`InputError` for a non-finite influence; raises another if a row vanishes."""
     refuse_vanishing_rows(request, at)
     position, symbol = request.pairs[at]
     edit = "deleted," if request.deletes else f"symbol {symbol}"
@@ -85,7 +86,7 @@ def _refusal(told: str, position: int, norm: str) -> InputError:
 
 
 def _seen(request: InfluenceRequest) -> Bool[np.ndarray, "tokens"]:
-    """True at positions that some watched row sees through all layers."""
+    """True at positions on which some watched row may depend through all layers."""
     sights = [layer.attention.sight for layer in request.model.layers]
     # One more row where a span begins, one less behind its end.
     spans = np.zeros(request.tokens.size + 1, int)
@@ -149,7 +150,7 @@ def _put_in(
 def _entering(
     model: Transformer, tokens: Int[Array, "tokens"]
 ) -> dict[tuple[int, bool, str], Float[Array, "tokens width"]]:
-    """Rows before norms with epsilon = 0, in the order of the norms."""
+    """Rows that enter norms with epsilon 0, by layer, kind of row, and name of the norm."""
     # By the layer, whether only the rows count whose final activation is read, and the
     # norm's name.
     found, y = {}, embed(model, tokens)
@@ -171,7 +172,7 @@ def _combine(
     rows: Float[Array, "tokens width"],
     heads: Float[Array, "tokens concatenated"],
 ) -> tuple[Float[Array, "tokens width"], dict[str, Float[Array, "tokens width"]]]:
-    """Output rows of a layer, and the rows before its norms with epsilon = 0."""
+    """Output rows of a layer, and rows that enter its norms with epsilon 0, by name."""
     entering, written = {}, {}
     for program in (layer.reads, layer.writes):
         written = program.value({"y": rows, "heads": heads})
