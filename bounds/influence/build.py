@@ -132,7 +132,7 @@ def chosen_entries(
 
 @dataclasses.dataclass(frozen=True)
 class TableOptions:
-    """Arguments of `scan` on its table, and the edit; `build_request` checks them."""
+    """Arguments of `scan` on its table, and the edit (replace or delete) of positions."""
 
     rows: Any = None
     target_symbols: Sequence[int] | None = None

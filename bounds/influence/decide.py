@@ -49,7 +49,7 @@ class Decider:
     alone: bool = False
 
     def decide(self, undecided: Undecided) -> None:
-        """Computes and stores the values at `undecided()`, until that is empty."""
+        """Computes and stores exact influences at `undecided()` until none is undecided."""
         # Every decided value may raise the largest, and so decide others without computing
         # them.
         while (chosen := undecided()).size:
@@ -107,7 +107,7 @@ class Proposals(Decider):
         return cls(*given, progress=run.progress)
 
     def add(self, found: Readings) -> None:
-        """Adds the estimates of the next substitutions."""
+        """Stores the estimates of the next substitutions, after the first `done`."""
         known = self.known
         these = slice(known.done, known.done + found.values.size)
         known.estimate[these], known.move[these] = found.values, found.moves

@@ -1,10 +1,10 @@
 """Values of a request's substitutions: computed by a method, or enclosed by a screen.
 
-The ends of a value are its lower and upper bound. A reading is the number, or the
-numbers, read off one substitution's change; a scan puts them, or a reduction of them,
-into the cells of a table. Run 0 is that of the input itself. The *move* of a value is
-the farthest that it gets in runs whose floats are off by a few roundings; radii are
-computed from moves.
+A value is the influence of a substitution, or a cell of a scan's table; its ends are
+its lower and upper bound. A reading is the number, or the numbers, read off one
+substitution's change; a scan puts them, or a reduction of them, into the cells of a
+table. Run 0 is that of the input itself. The *move* of a value is the farthest that it
+gets in runs whose floats are off by a few roundings; radii are computed from moves.
 """
 
 import functools

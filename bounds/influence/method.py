@@ -105,7 +105,7 @@ class Way(abc.ABC):
 
 
 class Method(Way):
-    """A way to compute every influence; with a kernel, a chosen few alone.
+    """A way to compute all influences, or with a kernel any few of them.
 
     A new method is one file with a class and one row of the table in `choice.py`.
     """

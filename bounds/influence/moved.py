@@ -155,7 +155,7 @@ def difference_moves(
 
 
 def magnitude_of(request: InfluenceRequest, way: Method) -> float:
-    """Largest magnitude of outputs if `way` subtracts, else of model and base pass."""
+    """Largest magnitude of outputs if `way` subtracts any, else of model and base pass."""
     if not isinstance(request.model, Transformer):
         return largest_magnitude((request.model.arrays, function_base(request).outputs))
     shared = request.shared

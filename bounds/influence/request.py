@@ -1,7 +1,7 @@
 """The request: a checked question about one input, which all methods can be given.
 
 A substitution puts another symbol at one position, or deletes it; the watched rows are
-the positions whose outputs are compared, at the target, the watched quantity of the
+the positions whose outputs are compared by the target, the watched quantity of the
 output. A reading takes numbers from a change of the target; a layout is a scan's table.
 A run with moved inputs is the same computation whose floats are off by a few roundings.
 """
@@ -87,7 +87,7 @@ class InfluenceRequest:
 
     @property
     def chosen(self) -> Chosen:
-        """Entries of the target that count; None for all."""
+        """Indices of the target's chosen entries; None for all."""
         return None if self.reading is None else self.reading.chosen
 
     def read(
@@ -121,7 +121,7 @@ class InfluenceRequest:
 
     @property
     def rows_each(self) -> int:
-        """Number of rows that are watched of one substitution."""
+        """Number of watched rows for each substitution."""
         return 1 if self.own else self.rows.size
 
     @property
@@ -133,7 +133,7 @@ class InfluenceRequest:
     def reached(
         self, these: slice = slice(None)
     ) -> Bool[np.ndarray, "substitutions *watched"]:
-        """True where a substitution may move a watched row, or a target of many rows.
+        """True where a substitution may change a watched row, or a target of many rows.
 
         A request without a reading is of one row, or one target, which has no axis.
         """

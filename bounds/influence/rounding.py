@@ -27,7 +27,7 @@ OPERATIONS = 2.0**32
 
 
 def choose_rounding(request: InfluenceRequest, way: Way, asked: Rounding) -> Done:
-    """Choice of the results that have a radius of rounding; raises if `asked` fails."""
+    """Choice of the results that have a radius; raises if `asked` is impossible."""
     if way.requires_all_radii:
         if asked in ("top", "none"):
             raise InputError(

@@ -28,7 +28,7 @@ Span: TypeAlias = tuple[Any, Any]
 
 
 def grow(span: Span, sight: Sight, length: int, backward: bool) -> Span:
-    """Rows that a span of rows moves through a mask; `backward` those that it reads."""
+    """First and last row that a span can change through a mask, or (`backward`) reads."""
     reach = int(min(length, sight.reach))
     # A row that sees keys before it is moved by them: what moves lies on the other side of
     # a position than what the row of that position reads.
@@ -54,7 +54,7 @@ def reached(
     position: Int[np.ndarray, "substitutions"],
     symbol: Int[np.ndarray, "substitutions"],
 ) -> Bool[np.ndarray, "substitutions rows"]:
-    """True where a substitution may move a row."""
+    """True for each substitution and row where the substitution may change the row."""
     if shared_symbols(model):  # rows beyond the replaced one move
         return np.ones((position.size, 1 if rows is None else rows.size), bool)
     # Softmax gives every key that a row sees some weight, so a row moves unless masks keep
@@ -103,14 +103,14 @@ class Substitutions:
         return int(self.position[index]), int(self.symbol[index])
 
     def only(self, chosen: slice | Shaped[np.ndarray, "_"]) -> "Substitutions":
-        """The chosen substitutions."""
+        """`Substitutions` at the chosen indices."""
         some = self.position[chosen], self.symbol[chosen]
         return dataclasses.replace(self, position=some[0], symbol=some[1])
 
     def scatter(
         self, values: Shaped[np.ndarray, "substitutions"]
     ) -> Shaped[np.ndarray, "tokens vocab"]:
-        """Values as a table, NaN or False where nothing is substituted."""
+        """Table [tokens, vocab] of values, NaN or False where nothing is substituted."""
         missing = False if values.dtype == bool else np.nan
         table = np.full((self.length, self.vocab_size), missing)
         table[self.position, self.symbol] = values
@@ -122,7 +122,7 @@ def _checked(what: str, chosen: Any, size: int) -> Int[np.ndarray, "chosen"]:
 
 
 def choose_query(query: int | None, model: Any) -> int:
-    """`query`; by default 0 for a head of sequences on the first row, else -1."""
+    """`query`, by default 0 if a classifier's head reads the first row, else -1."""
     if query is not None:
         return query
     return 0 if getattr(model, "head_row", None) == "first" else -1
@@ -193,7 +193,7 @@ def _listed_pairs(
     n: int,
     vocab_size: int,
 ) -> tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]:
-    """The different pairs (position, symbol) that rows [P, K] list, in order."""
+    """Distinct pairs (position, symbol) that `symbols` lists by position, in order."""
     at = np.arange(n)
     if positions is not None:
         at = np.array(expect_integers("positions", positions, 0, n - 1), np.int64)
@@ -218,7 +218,7 @@ def _listed_pairs(
 def padded(
     values: Shaped[np.ndarray, "block ..."], size: int
 ) -> Shaped[np.ndarray, "size ..."]:
-    """Values of a block, one or more, filled up to `size` with the last."""
+    """Values of a non-empty block, filled up to `size` by repeating the last."""
     # All blocks share one compiled program.
     fill = [(0, size - len(values)), *[(0, 0)] * (values.ndim - 1)]
     return np.pad(values, fill, mode="edge")

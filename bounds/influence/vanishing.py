@@ -31,7 +31,7 @@ PAIRS = 1 << 14
 
 
 def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
-    """Raises if a row vanishes in inputs with a substitution `at`, or in the input."""
+    """Raises if a row vanishes with a substitution `at`, else in input or substitutes."""
     model, tokens, pairs = request.model, request.tokens, request.pairs
     if not isinstance(model, Transformer):
         return
@@ -117,7 +117,7 @@ def _check_input(
 def _vanished(
     norm: Norm, rows: Float[Array, "rows width"], moved: Float[Array, "rows width"]
 ) -> Bool[np.ndarray, "rows"]:
-    """True for rows whose divisor is at most rounding, from the same rows when moved."""
+    """True for rows whose divisor is rounding only, judged by `moved`, off by roundings."""
     centred = norm.centre(rows)
     size, change, whole = (
         np.sqrt(np.square(np.asarray(x, np.float64)).mean(axis=-1))

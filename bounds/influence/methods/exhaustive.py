@@ -194,7 +194,7 @@ class Exhaustive(Method):
         return None
 
     def cost(self, request: InfluenceRequest) -> float:
-        """Number of substitutions, a forward pass each."""
+        """Cost in forward passes: one for each substitution."""
         return float(request.position.size)
 
     def kernel(self, request: InfluenceRequest) -> Kernel | None:

@@ -91,7 +91,7 @@ SHORT = 256
 
 @pytree
 class BasePass:
-    """Arrays of the unchanged input; `rows`, `stores` are empty unless `is_bounded`."""
+    """Activations of the unchanged input; `rows`, `stores` empty unless `is_bounded`."""
 
     # the input of every layer, and the last one's output
     rows: tuple[Float[Array, "tokens width"], ...]
@@ -141,7 +141,7 @@ def spans(
 def prepare_passes(
     model: Transformer, tokens: Int[Array, "tokens"], run: UInt[Array, ""] | None
 ) -> BasePass:
-    """Arrays of the unchanged input, which passes of changed inputs share."""
+    """`BasePass` of the unchanged input, which passes of changed inputs share."""
     rows, stores, first, heads, store = [], [], None, None, None
     n = tokens.shape[0]
     everywhere = jnp.arange(n, dtype=jnp.int32)

@@ -78,7 +78,7 @@ from jax_models.weighting.base import same_position
 
 @pytree
 class IncrementalState:
-    """Quantities of the unchanged input that all substitutions share."""
+    """Base pass of all layers, which all substitutions share."""
 
     first: PreparedLayer
     # The layers above the first, but the second of two where one row is watched.

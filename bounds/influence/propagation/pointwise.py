@@ -37,7 +37,7 @@ Moved: TypeAlias = Float[Array, "rows width substitutions"]
 
 @pytree
 class RowBase:
-    """Quantities of a layer's rows in the unchanged input."""
+    """Intermediate values of a layer's rows in the unchanged input, for `change_rows`."""
 
     rows: dict[str, Float[Array, "*rows features"]]  # `kept` of `Layer.writes`
     # The least change of the block's input that flips each neuron, in float32 and never

@@ -120,7 +120,7 @@ class SoughtLayer:
 
     @property
     def count(self) -> int:
-        """Number of rows."""
+        """Number of rows that the base pass holds."""
         return self.base.queries.shape[1]
 
 
@@ -231,7 +231,7 @@ def _touched(
 ) -> tuple[
     Int[np.ndarray, "asked"], Int[np.ndarray, "asked"], Bool[np.ndarray, "changed"]
 ]:
-    """Substitution and slot (in `step`) of each row that may change, and a mask.
+    """Substitution and index in `step` of each row that may change, and a mask.
 
     Rows that may change are touched by a changed row, or are changed rows. The mask
     is True for each changed row whose own query moves.
