@@ -2,7 +2,7 @@
 
 Something cheap estimates or encloses all influences first: float32 with radii, half
 precision, the levels of a screen. These differ in which substitutions are undecided,
-and in their order. Undecided is an influence without an exact value that may be the
+and in their order. An influence is undecided if it has no exact value and may be the
 largest. A value's *move* is the distance between runs off by a few roundings; its
 *ends* are its lower and upper bound, made of the moves.
 """
