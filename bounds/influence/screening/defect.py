@@ -1,7 +1,9 @@
-"""Deviation of operations from their derivative at the base, bounded for a screen.
+"""Defects: bounds on operations' changes beyond their derivative at the base.
 
-Base values are those of the unchanged input. A row that an operation reads moves by a
-known change p, then by an unknown one e, |e| <= b. Of e only the bound b is known.
+A screen is an estimate of the effect of replacing a token, with a bound on the error.
+Base values are those of the unchanged input; an operation is a norm, activation, affine
+map, ... of a layer. A row that it reads moves by a known change p, then by an unknown
+one e, |e| <= b. Of e only the bound b is known.
 
 Source: docs/screened.md, sections 2.7 and 2.8.
 """
@@ -42,7 +44,7 @@ def norm_defect(
     known: Float[Array, "rows width substitutions"],
     unknown: Float[Array, "rows substitutions"],
 ) -> tuple[Float[Array, "rows substitutions"], Float[Array, "rows substitutions"]]:
-    """Upper bounds on a norm's change by e: beyond its base derivative, and as a whole."""
+    """Upper bounds on a norm's change by e: beyond the base derivative, and in all."""
     # First |f(z + p + e) - f(z + p) - Df(z) e|, for |e| <= unknown; then both
     # |f(z + p + e) - f(z + p)| and |Df(z) e|.
     width, gain = math.sqrt(norm.scale.shape[0]), norm.largest
@@ -81,7 +83,7 @@ Reach: TypeAlias = Float[Array, "*parts substitutions"]
 
 
 class Moved(NamedTuple):
-    """Rows that an operation reads: base, known change, upper bound on the unknown one."""
+    """Rows that an operation reads: base, known change, bound on the unknown change."""
 
     base: Float[Array, "rows width"]
     known: Float[Array, "rows width substitutions"]
@@ -91,12 +93,12 @@ class Moved(NamedTuple):
 
 @functools.singledispatch
 def defect(operation: Operation, *rows: Moved) -> Defects:
-    """Upper bounds on the change by e beyond the base derivative; by entry if `entrywise`."""
+    """Bounds on an output's change by e beyond first order; by entry if `entrywise`."""
     raise no_rule("defect", operation)
 
 
 def entrywise(operation: Operation) -> bool:
-    """True for activations and products: each output entry reads one of each input."""
+    """True for activations and products, whose defects are bounded entry by entry."""
     return isinstance(operation, Activation | Product)
 
 
@@ -139,7 +141,7 @@ def _(operation: Product, *rows: Moved) -> Defects:
 
 @functools.singledispatch
 def gain(operation: Operation, at: tuple[Any, ...], *reach: Reach) -> Reach:
-    """Upper bounds on an output's change when inputs leave `at` by `reach`, on any path."""
+    """Upper bounds on an output's change as its inputs move from `at` by `reach`."""
     # `at` are the inputs [i, d] of a nonlinear operation where the change begins; `reach`
     # bounds the changes of its inputs, or of parts of equal width [p, i].
     raise no_rule("gain", operation)

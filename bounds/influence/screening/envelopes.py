@@ -1,10 +1,12 @@
 """Rows in groups of like weights: bounds on sums over all columns without n^3.
 
-A row j attends to column m (a key with its value) by the weight a_jm. The sum over m of
-a_jm E_m is wanted for every row j and every substitution. With
-env_cm = max_j a_jm over the rows j of a group c it is at most sum_m env_cm E_m for any
-E >= 0: a product of [G, n] and [n, i]. Factors of the weights give the first order itself
-(`Field`); the same maxima of the part that the factors miss bound the rest.
+A row j of n attends to column m (a key with its value v_m) by the weight a_jm; b_j is
+the head's output. The sum over m of a_jm E_m, E_m >= 0 a size of the column's change,
+is wanted for every row j and each of i substitutions. An envelope is env_cm = max_j
+a_jm over the rows j of a group c of G: the sum is at most sum_m env_cm E_m, a product
+of [G, n] and [n, i]. Factors of the weights, one pair for each stretch of consecutive
+rows, give the first order of a change itself (`Field`); the same maxima of rho, the
+part of the weights that the factors miss, bound the rest.
 
 Source: docs/screened.md, sections 2.5 and 2.6.
 """
@@ -63,7 +65,7 @@ class Field:
 def factorise(
     attention: Attention, prepared: PreparedLayer, rank: int, stretch: int
 ) -> Factors:
-    """`Factors` with at most `rank` terms, for stretches of `stretch` rows or fewer."""
+    """Approximate factors of a layer's weights, with `rank` terms at most."""
     store, n = prepared.store, prepared.store.length
     heads, rank = attention.num_heads, min(rank, stretch, n)
     index = jnp.arange(n, dtype=jnp.int32)
@@ -86,7 +88,7 @@ def factorise(
         def times(
             columns: Float[Array, "heads columns rank"],
         ) -> Float[Array, "heads stretch rank"]:
-            """Weights of the stretch's rows times `columns` [heads, stretch, rank]."""
+            """Product of the weights of the stretch's rows and `columns`."""
             of_tile = lambda at: contract("hjn,hnr->hjr", weights_of(at), columns)
             parts = jax.lax.map(of_tile, starts)
             return parts.swapaxes(0, 1).reshape(heads, stretch, -1)
@@ -94,7 +96,7 @@ def factorise(
         def transposed(
             rows: Float[Array, "heads stretch rank"],
         ) -> Float[Array, "heads rank tokens"]:
-            """Transposed weights of the stretch's rows times `rows` [heads, rank, n]."""
+            """Product of the transposed weights of the stretch's rows and `rows`."""
             parts = rows.reshape(heads, -1, tile, rank).swapaxes(0, 1)
 
             def add(
@@ -125,7 +127,7 @@ def sum_field(
     values: Float[Array, "heads columns d_v"],
     here: Bool[Array, "columns substitutions"],
 ) -> Any:
-    """`Field` of known changes of columns, without replaced ones (`here`)."""
+    """`Field` of the known changes of all columns but the replaced ones (`here`)."""
     moves = (jnp.where(here[:, None], 0, x) for x in (moved.key, moved.value))
 
     def one(head: tuple[Any, ...]) -> tuple[Float[Array, "..."], ...]:
@@ -150,7 +152,7 @@ def field_at_rows(
     Float[Array, "rows heads d_v substitutions"],
     Float[Array, "rows heads substitutions"],
 ]:
-    """First-order change of a stretch's heads by a field, and of their mean scores."""
+    """First-order changes of head outputs and mean scores of rows in a stretch."""
     plain, scored, shared = (
         jax.lax.dynamic_index_in_dim(x, stretch, 1, keepdims=False)
         for x in (field.plain, field.scored, field.shared)
@@ -175,7 +177,7 @@ TILE_ELEMENTS = 2**20
 
 @pytree
 class Envelopes:
-    """Maxima over groups of rows of weights, and of weights times |v_m - b_j|; factors."""
+    """Largest weights and weights times |v_m - b_j| of each group of rows; factors."""
 
     # env_cm = max_j a_jm and value_cm = max_j a_jm |v_m - b_j| over the rows of a group; then
     # the same of |rho_jm|, since fields miss at most the sum over m of
@@ -193,7 +195,7 @@ def group_rows(
     lse: Float[np.ndarray, "rows"],
     groups: int,
 ) -> Int[np.ndarray, "groups size"]:
-    """One head's rows in at most `groups` groups of one size, by repeating rows."""
+    """Row indices of one head in at most `groups` groups, padded by repeated rows."""
     n = queries.shape[0]
     given = queries, keys, lse[lse > -np.inf]
     if not all(np.isfinite(x).all() for x in given):
@@ -220,7 +222,7 @@ def group_rows(
 def _halves(
     features: Float[np.ndarray, "tokens features"], rows: Int[np.ndarray, "rows"]
 ) -> tuple[Int[np.ndarray, "low"], Int[np.ndarray, "high"]]:
-    """Halves of `rows`, split along the direction in which features spread most."""
+    """Two halves of `rows`, split along the direction of largest feature variance."""
     here = features[rows] - features[rows].mean(axis=0)
     _, vectors = np.linalg.eigh(here.T @ here)
     order = np.argsort(here @ vectors[:, -1], kind="stable")
@@ -260,7 +262,7 @@ def measure_groups(
     factors: Factors | None,
     members: Int[Array, "heads groups size"],
 ) -> list[tuple[ByGroup, ByGroup]]:
-    """Maxima over groups of a_jm and a_jm |v_m - b_j|, then of what `factors` miss of a."""
+    """Group maxima of a_jm and a_jm |v_m - b_j|; with factors, those of |rho| too."""
     store, n = prepared.store, prepared.store.length
     size, width = members.shape[2], attention.value_width
     if factors is not None:

@@ -1,17 +1,20 @@
 """Screen, certify, refine: the largest influence without computing all of them.
 
-A screen of a substitution (another symbol at one position) is an estimate of its
-influence with a bound on the error; a level is a sharpness of that bound, by its
-envelopes, which bound attention weights for groups of rows. Moves are changes of
-results in runs whose inputs are moved by a few roundings; radii of rounding are made of
-them. The base pass is that of the unchanged input.
+The influence of a substitution (another symbol at one position) is the norm of the
+change of a watched output. A screen is an estimate of an influence with a bound on the
+error, which enclose it between a lower and an upper end; a level is a sharpness of that
+bound, by its envelopes, which bound attention weights for groups of rows. To evaluate a
+substitution is to compute its influence exactly. A moved run is the same computation
+with all inputs moved by a few roundings; a move is the change of a result in moved
+runs, and radii of rounding are made of moves. The base pass is that of the unchanged
+input.
 
-Every substitution is screened at the first level. The largest estimates are evaluated
-exactly; the best of them is a lower bound `lo` on the maximum, and a substitution whose
-upper end is below `lo` cannot be the maximum. The others go up the ladder, each level
-with sharper envelopes, as long as a level promises to cost less than evaluating them all.
-At last they are evaluated, the largest estimate first, until none is left, the enclosure
-is as narrow as requested, or the budget of evaluations is spent.
+Every substitution is screened at the first level. The largest estimates are evaluated;
+the best of them is a lower bound `lo` on the maximum, and a substitution whose upper
+end is below `lo` cannot be the maximum. The others go up the ladder, each level with
+sharper envelopes, as long as a level promises to cost less than evaluating them all. At
+last they are evaluated, the largest estimate first, until none is left, the enclosure
+of the maximum is as narrow as requested, or the budget of evaluations is spent.
 
 Source: docs/screened.md, section 4.
 """
@@ -78,7 +81,7 @@ Ends: TypeAlias = Float[np.ndarray, "substitutions"]
 
 
 def block_sizes(request: InfluenceRequest) -> BlockSizes:
-    """Substitutions a block, rows a tile; raises if the memory limit is too low."""
+    """Substitutions in a block and rows in a tile; raises if memory is too small."""
     INCREMENTAL.sizes(request)  # exact evaluations have to fit as well
     model, n = request.model, request.tokens.size
     which = jax.default_backend() != "cpu"
@@ -96,7 +99,7 @@ def block_sizes(request: InfluenceRequest) -> BlockSizes:
 
 
 def held_bytes(request: InfluenceRequest) -> float:
-    """Upper bound on bytes of base and adjoint passes of all runs, and of the envelopes."""
+    """Upper bound on bytes of all runs' base and adjoint passes and of envelopes."""
     model, n = request.model, request.tokens.size
     target = jax.eval_shape(lambda given: target_map(given, request.target), model)
     groups, rank = (max(sharpness) for sharpness in zip(*LADDER, strict=True))
@@ -123,7 +126,7 @@ class Climb:
         run: Run,  # its checkpoint and progress
         rounding: Done,
     ) -> None:
-        """Resumes from the checkpoint, or starts with nothing known."""
+        """Resumes a screen from the run's checkpoint, or starts one without results."""
         self.request, self.sizes = request, block_sizes(request)
         self.runs = runs_of(rounding)
         self._progress = run.progress or (lambda done, total: None)
@@ -135,7 +138,7 @@ class Climb:
 
     @property
     def best(self) -> int | None:
-        """Index of the (first) largest exact value; None without evaluations."""
+        """Index of the substitution of largest exact influence; None without any."""
         known = np.isfinite(self.known.value)
         return int(np.nanargmax(self.known.value)) if known.any() else None
 
@@ -145,12 +148,12 @@ class Climb:
         return 0.0 if self.best is None else float(self.ends()[0].max())
 
     def left(self, rtol: float = 0.0) -> Int[np.ndarray, "left"]:
-        """Unevaluated substitutions whose upper end exceeds (1 + `rtol`) times `least`."""
+        """Indices of unevaluated substitutions of upper end > (1 + `rtol`) `least`."""
         may_exceed = self.known.upper > self.least * (1 + rtol)
         return np.flatnonzero(np.isnan(self.known.value) & may_exceed)
 
     def ends(self) -> tuple[Ends, Ends, Bool[np.ndarray, "substitutions"]]:
-        """Lower and upper ends of all influences; True where they include rounding."""
+        """Lower and upper ends of all influences; mask of ends including rounding."""
         state, value = self.known, self.known.value
         known = np.isfinite(value)
         asked = self.request, value, state.value_move, self.magnitude
@@ -165,7 +168,7 @@ class Climb:
 
     @functools.cached_property
     def magnitude(self) -> float:
-        """Largest magnitude among the parameters and base pass of exact evaluations."""
+        """Largest magnitude among model parameters and base pass, for radii."""
         return magnitude_of(self.request, INCREMENTAL)
 
     def evaluate(self, chosen: Int[np.ndarray, "chosen"]) -> None:
@@ -173,7 +176,7 @@ class Climb:
         self._evaluate(chosen[np.isnan(self.known.value[chosen])], self.runs)
 
     def evaluate_left(self, rtol: float, budget: int) -> None:
-        """Evaluates `left(rtol)`, largest estimates first, up to `budget` evaluations."""
+        """Evaluates `left(rtol)`, largest estimates first, up to `budget` in all."""
 
         def undecided() -> Int[np.ndarray, "block"]:
             room = max(0, min(TOGETHER, budget - self.evaluated))
@@ -193,7 +196,7 @@ class Climb:
         self._decide(lambda: np.sort(next(parts, chosen[:0])), runs)
 
     def _decide(self, undecided: Undecided, runs: int) -> None:
-        """Evaluates and times the batches that `undecided` returns, until one is empty."""
+        """Evaluates and times the batches of `undecided()`, until one is empty."""
         began = 0.0
 
         def timed() -> Int[np.ndarray, "block"]:
@@ -214,7 +217,7 @@ class Climb:
         self.save()
 
     def enumerate(self, rtol: float) -> None:
-        """Evaluates all substitutions that are left, the largest estimates first."""
+        """Evaluates all of `left(rtol)`, largest first, by the cheapest method."""
         request, way = self.request, cheapest(self.request)
         block = block_of(request, way)
         size, began, done, total = 0, 0.0, 0, 0
@@ -242,7 +245,7 @@ class Climb:
         return int(np.isfinite(self.known.value).sum())
 
     def screen(self) -> Level:
-        """Screens the rest of the level under way; returns its record, with none left."""
+        """Screens the current level's remaining substitutions; its record, `left` 0."""
         known, request, began = self.known, self.request, time.perf_counter()
         assert known.chosen is not None
         (groups, rank), before = LADDER[known.step], known.spent
@@ -308,7 +311,7 @@ class Climb:
     def _take(
         self, part: Int[np.ndarray, "block"], found: Sequence[ScreenedBlock]
     ) -> None:
-        """Stores a block's estimates and error bounds, and their moves in moved runs."""
+        """Stores a block's estimates, error bounds and their largest moves."""
         # An enclosure moves with its estimate and with its error bound.
         (change, error), *again = (
             [np.asarray(x, np.float64)[: part.size] for x in (one.change, one.error)]
@@ -325,7 +328,7 @@ class Climb:
         known.move[part] = far if again else np.nan
 
     def _enclose(self, part: Int[np.ndarray, "chosen"]) -> None:
-        """Intersects the enclosures of the influences in `part` with estimate +- error."""
+        """Intersects enclosures of the influences `part` with estimate +- error."""
         known = self.known
         estimate, error = known.estimate[part], known.error[part]
         asked = self.request, estimate, known.move[part], self.magnitude
@@ -348,7 +351,7 @@ class Climb:
 def largest(
     climb: Climb, chosen: Int[np.ndarray, "chosen"], count: int
 ) -> Int[np.ndarray, "count"]:
-    """The at most `count` chosen ones of largest estimates, non-finite ones last."""
+    """At most `count` of the `chosen` indices, by estimate; non-finite ones last."""
     # Not by upper ends: errors dominate these where weights are peaked. An estimate decides
     # only what is evaluated next, and so is no part of the maximum's ends.
     estimate = climb.known.estimate[chosen]
@@ -357,7 +360,7 @@ def largest(
 
 
 def cheapest(request: InfluenceRequest) -> Method:
-    """Cheaper for the request of the two methods that evaluate chosen substitutions."""
+    """Cheaper of the two methods that evaluate chosen substitutions of a request."""
     able = [way for way in (INCREMENTAL, PARTIAL) if refusal(way, request) is None]
     return min(able, key=lambda way: way.cost(request))
 
@@ -370,7 +373,7 @@ def block_of(request: InfluenceRequest, way: Method) -> int:
 
 
 def next_size(size: int, seconds: float, block: int) -> int:
-    """Size of the next part to evaluate: blocks, by the last part's seconds."""
+    """Substitutions to evaluate next: whole blocks for about `PART_SECONDS`."""
     # Capped: the first part's seconds are mostly compiling.
     wanted = min(4.0, PART_SECONDS / max(seconds, 1e-3)) * size
     # Clocks of processes differ, and parts have to be the same: all take the first's.
@@ -386,7 +389,7 @@ MANY = 64
 
 
 def _pays(climb: Climb, count: int, budget: int) -> bool:
-    """True if a level should cost less than `count` evaluations, or these exceed `budget`."""
+    """True if a level costs less than `count` evaluations, or `budget` is too small."""
     first = climb.known.levels[0]
     # By counts of products a term of the factors costs a substitution some twelfth of
     # the first level. The preparation of a level is left out.
@@ -401,7 +404,7 @@ def _pays(climb: Climb, count: int, budget: int) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Screened(Screen):
-    """Method "screened": encloses all influences; exact for the largest where they close.
+    """Method "screened": encloses all influences, the largest exactly if budget allows.
 
     Args:
         rtol: stop when the maximum's upper end / lower end - 1 is at most this.
@@ -420,7 +423,7 @@ class Screened(Screen):
             expect_integer("budget, in exact evaluations,", self.budget, 1)
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Reason why model, target or many watched rows are refused, or None."""
+        """Reason why a request is refused (model, target or watched rows), or None."""
         model = request.model
         if not isinstance(model, Transformer):
             return "it needs the model's layers, and a bare function has none to see"
@@ -437,17 +440,17 @@ class Screened(Screen):
         return lack or one_row(request) or nonlinear_head(model, request.target)
 
     def cost(self, request: InfluenceRequest) -> float:
-        """Cost of base and first level in forward passes, as measured on a CPU."""
+        """Estimated cost of base pass and first level, in forward passes on a CPU."""
         return BASE_PASSES + LEVEL_PASSES * request.position.size / request.tokens.size
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:
-        """Substitutions a block of a level, and rows a tile; see `block_sizes`."""
+        """Substitutions in a block of a level and rows in a tile; see `block_sizes`."""
         return block_sizes(request)
 
     def enclose(
         self, request: InfluenceRequest, run: Run, rounding: Done
     ) -> Enclosures:
-        """Screens level by level, then evaluates the substitutions that the levels leave."""
+        """Enclosures of all influences: by levels, then by exact evaluations."""
         climb = Climb(request, run, rounding)
         rtol = self.rtol
         budget = request.position.size if self.budget is None else self.budget

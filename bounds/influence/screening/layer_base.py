@@ -1,8 +1,9 @@
 """Base and adjoint pass of a screened layer: attention's derivative, transposed.
 
 The base pass is that of the unchanged input; cotangents are derivatives of the watched
-quantity, the target, one for each of its entries (`classes`). To first order a change
-x_m of row m of attention's input moves head h of row j by
+quantity, the target, one for each of its entries (`classes`). With base weights a_jm,
+query q_j, value v_m, head output b_j and dq_j the change of the query, a change x_m of
+row m of attention's input moves head h of row j, to first order, by
 
     sum_m a_jm [ W_v x_m + (q_j . W_k x_m)(v_m - b_j) ] + Cov_j dq_j,
 
@@ -36,7 +37,7 @@ from jax_models.weighting.softmax_summary import SoftmaxSummary
 
 @pytree
 class RowStatistics:
-    """Moments of keys and values under base weights; X, V are distances from the means."""
+    """Moments of keys and values under base weights, for each row and head."""
 
     # With weights a_m over the visible keys, mean key kbar and output b of a head:
     #     X_m = |k_m - kbar|,  V_m = |v_m - b|,  Cov = sum_m a_m (v_m - b)(k_m - kbar)^T.
@@ -67,7 +68,7 @@ def tile_weights(
     index: Int[Array, "keys"],
     length: int,
 ) -> tuple[Float[Array, "heads rows keys"], Bool[Array, "rows keys"]]:
-    """Softmax weights of rows on a tile of keys, and True where a row sees a key."""
+    """Softmax weights of rows on a tile of keys, and the mask of keys each row sees."""
     scores = compute_scores(attention, rows.queries, keys, length, rows.at)
     seen = visible(attention.sight, rows.at, index)
     # A row that sees no key has a log-partition function of -inf; -inf - (-inf) is NaN.
@@ -79,7 +80,7 @@ def tile_weights(
 def weigh_rows(
     attention: Attention, prepared: PreparedLayer, positions: Int[Array, "rows"]
 ) -> RowStatistics:
-    """Moments of the base weights of the rows at `positions`, in two sweeps over the keys."""
+    """Moments of keys and values under base weights, of the rows at `positions`."""
     store, n = prepared.store, prepared.store.length
 
     def run(
@@ -145,7 +146,7 @@ def add(first: Any, second: Any) -> Any:
 
 
 def add_and_maximise(first: Any, second: Any) -> Any:
-    """Sums and maxima of two pairs of pytrees, first of sums and then of maxima."""
+    """Sum of the first and maximum of the second pytrees of two pairs, by entry."""
     return add(first[0], second[0]), jax.tree.map(jnp.maximum, first[1], second[1])
 
 
@@ -162,7 +163,7 @@ def pull_columns(
     positions: Int[Array, "rows"],
     heads: Float[Array, "rows classes concatenated"],
 ) -> Float[Array, "columns classes width"]:
-    """Cotangents N_m of attention's input through keys and values, from the heads'."""
+    """Cotangents N_m of attention's input by keys and values, from head cotangents."""
     store, n = prepared.store, prepared.store.length
     count, c = attention.num_heads, heads.shape[1]
     everywhere = jnp.arange(n, dtype=jnp.int32)
@@ -200,7 +201,7 @@ def pull_columns(
 
 @pytree
 class BaseRows:
-    """Quantities of a layer's rows that the base pass and the adjoint pass fix."""
+    """Results of base and adjoint pass for the rows of a layer."""
 
     statistics: RowStatistics
     summary: SoftmaxSummary  # fields [rows, heads, ...]
@@ -213,7 +214,7 @@ class BaseRows:
 
 @pytree
 class ScreenedLayer:
-    """Quantities of a layer that the base pass and the adjoint pass fix."""
+    """Results of base and adjoint pass in a layer: by row, by column, and map norms."""
 
     prepared: PreparedLayer
     by_row: BaseRows
@@ -234,7 +235,7 @@ def make_screened_layer(
     # The last layer, if it reads this layer's output.
     reader: LastReads | None = None,
 ) -> tuple[ScreenedLayer, Float[Array, "columns classes width"]]:
-    """The `ScreenedLayer`, and cotangents of the layer's input rows from its output's."""
+    """The `ScreenedLayer`, and cotangents of input rows from those of output rows."""
     attention, n = layer.attention, prepared.store.length
     statistics = weigh_rows(attention, prepared, positions)
     given = prepared.base, cotangents, prepared.output

@@ -1,11 +1,13 @@
 """A layer between the first and the last, screened: every row in O(d^2) operations.
 
-Token i is replaced; a column is a key with its value; base values are those of the
-unchanged input. Changes are known vectors, and unknown ones of bounded norm; the row
-map is the layer after attention. Row j != i of a block of substitutions i changes by
-the replacement of column i, exactly (`replace_column`), by its own known change,
-exactly to first order in the query, and by the other columns' changes: by factors of
-the weights known to first order, without factors only bounded.
+A screen is an estimate of the effect of a substitution, token i replaced, with a bound
+on the error. A column is a key with its value; base values are those of the unchanged
+input. Changes are known vectors, and unknown ones of bounded norm; the row map is the
+part of the layer after attention. Row j != i changes by the replacement of column i,
+exactly (`replace_column`), by its own known change, exactly to first order in the
+query, and by the other columns' changes: known to first order where the weights have
+factors (the field), else only bounded, for groups of rows of like weights. Reads are
+the keys, values and watched row's scores of the last layer.
 
 Source: docs/screened.md, sections 2.2, 2.4, 2.5 and 2.6.
 """
@@ -62,7 +64,7 @@ def sum_columns(
     values: Float[Array, "heads columns d_v"],
     here: Bool[Array, "columns substitutions"],
 ) -> tuple[ColumnSums, Field | None]:
-    """Sums over the changes of columns but those `here`, by group of rows; the field."""
+    """Bounds on sums of column changes without `here`, by group of rows; the field."""
     # Rows of a group are of like weights. The field is the known part of the first order,
     # None without factors.
 
@@ -94,7 +96,7 @@ def sum_columns(
 
 
 def at_rows(sums: ColumnSums, group: Int[Array, "rows heads"]) -> ColumnSums:
-    """Sums of rows, from those of groups; `group` is the group of each row."""
+    """Sums for each row, those of its group of rows; `group` has each row's group."""
 
     def take(
         x: Float[Array, "heads #groups substitutions"],
@@ -127,7 +129,7 @@ def screen_layer(
     row_tile: int,
     exact: bool,
 ) -> tuple[State, Float[Array, "classes substitutions"], Float[Array, "substitutions"]]:
-    """Changes of rows after the layer, and its parts of estimate and error bound."""
+    """Row changes after the layer; the layer's terms of estimate and error bound."""
     layer, base, envelopes = middle.layer, middle.base, middle.envelopes
     store, position = base.prepared.store, state.position
     inputs = read_inputs(layer, base.prepared.rows, state)
@@ -189,7 +191,7 @@ def _screen_rows(
     Float[Array, "..."],
     Float[Array, "..."] | None,
 ]:
-    """Known change; upper bounds on the rest, on reads above and error; field's estimate."""
+    """Known changes of rows; bounds on unknown ones, reads, error; effect of fields."""
     layer, base = middle.layer, tile.base
     attention, statistics = layer.attention, base.statistics
     replaced, column = replace_column(attention, base, tile.at, columns)
@@ -241,7 +243,7 @@ def _touched(
     position: Int[Array, "substitutions"],
     reached: tuple[bool, bool],
 ) -> Bool[Array, "rows substitutions"]:
-    """True where a row can change under the masks; False at the replaced row."""
+    """Mask of rows that a substitution can change; False at the replaced row itself."""
     before, after = reached
     rows, columns = at[:, None], position[None]
     return ((rows < columns) & before) | ((rows > columns) & after)

@@ -1,10 +1,12 @@
-"""One row per substitution whose keys have all moved: its exact change, and the rest.
+"""One row per substitution whose keys have all changed: known change, bounded rest.
 
-A substitution's changes are known vectors, and unknown ones of bounded norm; a column
-is a key with its value. With known changes alone the row is evaluated exactly
-(`configure_row`). Around that configuration, of weights w_m, the unknown changes of all
-columns and of the query are bounded by the softmax lemma, with exact sums over the
-columns.
+A column is a key with its value; base values are those of the unchanged input, and i is
+the replaced position. A substitution changes rows and columns by known vectors, then by
+unknown ones of which only norm bounds are held. The configuration is the row's
+attention after all known changes, evaluated exactly (`configure_row`). Around it, at
+attention weights w_m, the effect of the unknown changes of all columns and of the query
+is bounded by the softmax lemma (`softmax_defect`), with exact sums over the columns.
+The row map is the part of the layer after attention.
 
 Source: docs/screened.md, sections 2.9 and 2.10.
 """
@@ -61,7 +63,7 @@ class ColumnTile:
 
 @dataclasses.dataclass(frozen=True)
 class KnownRow:
-    """One row a substitution, with known changes of its query and of all columns."""
+    """One row per substitution, with known changes of its query and of all columns."""
 
     attention: Attention
     store: KeyStore  # base keys and values of the columns
@@ -94,7 +96,7 @@ class KnownRow:
     def fold(
         self, lift: Callable[[ColumnTile], Any], merge: Callable[..., Any], tile: int
     ) -> Any:
-        """Merges `lift` of the columns over tiles of `tile` columns, in order."""
+        """Results of `lift` on tiles of columns, combined in order by `merge`."""
         attention, inputs = self.attention, self.inputs
         # Formed once for all tiles.
         now, position = self.query + self.query_change, inputs.position
@@ -120,7 +122,7 @@ class KnownRow:
 
 @pytree
 class Configuration:
-    """Changes of each substitution's row, before its row map, by all known changes."""
+    """Exact changes of a row's head outputs by all known changes, per substitution."""
 
     heads: Float[Array, "heads substitutions d_v"]  # change of the outputs
     # Change of the log-partition function.
@@ -128,7 +130,7 @@ class Configuration:
 
 
 def configure_row(row: KnownRow, tile: int) -> Configuration:
-    """Exact `Configuration` of the rows with known changes, `tile` columns at a time."""
+    """Exact `Configuration` of rows with known changes, `tile` columns at a time."""
     weighting, value = row.attention.weighting, row.attention.value_by_head
 
     def lift(here: ColumnTile) -> Any:
@@ -150,7 +152,7 @@ def configure_row(row: KnownRow, tile: int) -> Configuration:
 
 @pytree
 class RowBounds:
-    """Upper bounds on norms of the further change of a head's output by unknown changes."""
+    """Norm bounds on changes of head outputs by unknown changes, after known ones."""
 
     linear: OfHeads  # |base derivative|
     # |configuration's derivative - base derivative|
@@ -166,7 +168,7 @@ def bound_row(
     query_unknown: OfHeads,  # bound on the unknown change of the query
     tile: int,
 ) -> RowBounds:
-    """Upper bounds on the effect of unknown changes on a row's heads, after known ones."""
+    """Norm bounds on the effect of unknown changes on a row's head outputs."""
     # A column's share of a derivative is w_m [W_v x_m + (q . W_k x_m)(v_m - b)], the query's
     # sum_m w_m (dq . (k_m - kbar)) (v_m - b).
     keys, size = row.store.keys, jnp.linalg.norm
@@ -261,7 +263,7 @@ def carry_row(
     moved: MovedColumns | None,  # None where all changes of the layer's input are known
     tile: int,
 ) -> CarriedRow:
-    """Carries rows with all columns through a layer, from their `own` changes before it."""
+    """Changes of rows after a layer, from `own` before it and those of all columns."""
     # Each row is evaluated exactly with all known changes made. Around that, unknown changes
     # move it by the base derivative, which the cotangents carry back, and by the rest: the
     # derivative there is another, and attention and the row map are not linear.
@@ -309,7 +311,7 @@ def reach_row(
     ],  # changes of the row and of its heads
     further: tuple[Float[Array, "substitutions"], OfHeads],  # bounds on unknown ones
 ) -> Float[Array, "substitutions"]:
-    """Upper bound on a row's distance after the layer from where known changes lead."""
+    """Norm bound on a layer's output row change by unknown changes of row and heads."""
     program, names = layer.writes, ("y", "heads")
     moved = program.change(base.rows, dict(zip(names, known, strict=True)))
     there = {name: row + moved[name] for name, row in base.rows.items()}

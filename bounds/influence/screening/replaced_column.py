@@ -1,8 +1,9 @@
 """Changes of all rows and columns before a middle layer when one token is replaced.
 
-Token i is replaced; a column is a key with its value. Row j != i changes by a known
-vector and an unknown one of bounded norm. The replacement of column i has an exact
-effect on every row. Base values are those of the unchanged input.
+A substitution replaces token i; a middle layer is one between the first and the last; a
+column is a key with its value. Row j != i changes by a known vector and an unknown one
+of which only a norm bound is held. The replacement of column i has an exact effect on
+every row. Base values are those of the unchanged input.
 
 Source: docs/screened.md, sections 1 and 2.4.
 """
@@ -39,7 +40,7 @@ ByRow: TypeAlias = Float[Array, "rows heads substitutions"]
 
 @pytree
 class State:
-    """Known changes of a layer's input rows, and upper bounds on norms of unknown ones."""
+    """Known changes of a layer's input rows, and norm bounds on unknown ones."""
 
     known: Float[Array, "rows width substitutions"]  # zero at row i
     unknown: Float[Array, "rows substitutions"]  # zero at row i
@@ -55,7 +56,7 @@ class State:
 
 @pytree
 class Inputs:
-    """Changes of attention's input (the rows, under pre-norm normed), as in `State`."""
+    """Changes of attention's input rows (after a pre-norm), for each substitution."""
 
     change: Float[Array, "rows width substitutions"]  # known, row i's included
     others: Float[Array, "rows width substitutions"]  # known, zero at row i
@@ -82,7 +83,7 @@ def read_inputs(layer: Layer, rows: Float[Array, "rows width"], state: State) ->
 
 @pytree
 class MovedColumns:
-    """Known changes of all keys and values, and upper bounds on norms of the unknown ones."""
+    """Known changes of all keys and values, and norm bounds on the unknown ones."""
 
     key: Float[Array, "heads columns d_k substitutions"]
     value: Float[Array, "heads columns d_v substitutions"]
@@ -97,7 +98,7 @@ def move_columns(
     inputs: Inputs,
     norms: tuple[Float[Array, "heads"], Float[Array, "heads"]],
 ) -> MovedColumns:
-    """Changes of keys and values; `norms` bound the spectral norms of their maps."""
+    """Changes of all keys and values; `norms` bound spectral norms of their maps."""
     maps = (attention.key_by_head, attention.value_by_head)
     key, value = (contract("hed,ndi->hnei", w, inputs.change) for w in maps)
     unknown = [norm[:, None, None] * inputs.unknown for norm in norms]
@@ -124,7 +125,7 @@ class Columns:
     ) -> tuple[
         Float[Array, "heads d_v substitutions"], Float[Array, "heads d_v substitutions"]
     ]:
-        """Base values and their changes [heads, d_v, substitutions]."""
+        """Base values of the replaced columns, and their known changes."""
         return self.values.swapaxes(1, 2), self.value_change.swapaxes(1, 2)
 
 
@@ -134,7 +135,7 @@ def take_columns(
     centres: tuple[Float[Array, "heads d_k"], Float[Array, "heads d_v"]],
     position: Int[Array, "substitutions"],
 ) -> Columns:
-    """Replaced columns; `centres` are the mean key and value of each head."""
+    """Replaced columns of substitutions; `centres` are mean key and value by head."""
     store, at = prepared.store, jnp.arange(position.shape[0])
     # Index arrays pair up: column position[i] of substitution i, for every i.
     base = store.keys[:, position], store.values[:, position]
@@ -147,7 +148,7 @@ def take_columns(
 
 @pytree
 class Replaced:
-    """Effect of the known replacement of column i alone on each row's attention."""
+    """Exact effect of replacing column i alone, on each row's attention."""
 
     heads: Float[Array, "rows heads d_v substitutions"]  # change a of the heads
     weights: ReplacedWeights
@@ -156,7 +157,7 @@ class Replaced:
 def replace_column(
     attention: Attention, base: BaseRows, at: Int[Array, "rows"], columns: Columns
 ) -> tuple[Replaced, ReplacedColumn]:
-    """Effect of the replacement on rows `at`, and its sizes for the softmax lemma."""
+    """Effect of replacing column i on rows `at`, and its norms for `head_defect`."""
     statistics, position = base.statistics, columns.position
     queries, summary = swapped((statistics.query, base.summary))
 
@@ -210,7 +211,7 @@ def turn_derivative(
     first: Float[Array, "rows heads d_v substitutions"],
     common: ByRow,
 ) -> Float[Array, "rows heads d_v substitutions"]:
-    """Change of heads' first-order change by known changes, when column i is replaced."""
+    """Difference that replacing column i makes to heads' first-order known change."""
     # With f the factor of the other columns' weights, k^ and v^ their mean key and value, t
     # and t' the weight of column i, the change is
     #     (f - 1) first - f a common

@@ -1,10 +1,11 @@
 """A layer's map of each row after attention: its derivative, and bounds on the rest.
 
-A screen is an estimate of a substitution's change with a bound on its error; base
-values are those of the unchanged input. The row map F takes a row y and its heads'
-outputs b to the layer's output row. A known change (p_y, p_b) goes through exactly. Of
-a further change e only norms of parts are known (its *sources*: the row itself, then
-every head). A *defect* is the part of a change beyond the derivative at the base.
+A screen is an estimate of a substitution's effect with a bound on the error; base
+values are those of the unchanged input; cotangents are derivatives of the watched
+output's entries (`classes`). The row map F takes a row y and its heads' outputs b to
+the layer's output row. A known change (p_y, p_b) goes through exactly. Of a further
+change e only norms of parts are known (its *sources*: the row itself, then every head).
+A *defect* is the part of a change beyond the derivative at the base.
 
 Source: docs/screened.md, sections 2.7, 2.8 and 2.10.
 """
@@ -34,7 +35,7 @@ Parts: TypeAlias = tuple[tuple[int, int], ...]
 
 @pytree
 class LastReads:
-    """The last layer and the query of its watched row, with maps to keys, values, scores."""
+    """Last layer and its watched row's query, with maps to keys, values and scores."""
 
     # An unknown change e of row m moves a head's key in the last layer by W_k e, its value by
     # W_v e and the score of the watched row by q^T W_k e. Norms of these three, by the parts
@@ -72,7 +73,7 @@ class LastReads:
 
 @pytree
 class RowMap:
-    """The derivative of the row map at every row, as far as the screen needs it."""
+    """Norms of the row map's derivatives at every row, by source and by operation."""
 
     # Inputs and outputs of activations and products are taken entry by entry, other rows as a
     # whole. Named rows are inputs of nonlinear operations, the layer's output, and `READS`.
@@ -97,7 +98,7 @@ def make_row_map(
     # The last layer, if it reads these rows.
     reader: LastReads | None = None,
 ) -> tuple[RowMap, dict[str, Float[Array, "rows classes _"]]]:
-    """Derivatives of the row map at rows, and cotangents of its inputs by name."""
+    """Row map's derivative norms at rows, and cotangents of its inputs by name."""
     program, (r, _, d) = layer.writes, cotangents.shape
     wanted = pull(program, base.rows, {program.output: cotangents})
     read = {
@@ -143,7 +144,7 @@ def make_row_map(
 
 @pytree
 class MovedOutput:
-    """Known changes of a tile of the layer's output rows, and upper bounds on the rest."""
+    """Known changes of a tile of output rows, and norm bounds on unknown ones."""
 
     known: Float[Array, "rows width substitutions"]
     unknown: Float[Array, "rows substitutions"]  # norm of the rest of the change
@@ -160,7 +161,7 @@ def move_row_map(
     heads: Float[Array, "rows concatenated substitutions"],
     sources: Float[Array, "sources rows substitutions"],
 ) -> MovedOutput:
-    """Carries a known change and the norms of an unknown one through the row map."""
+    """Change after the row map, from a known change and norms of unknown `sources`."""
     program, base = layer.writes, rows.base.rows
 
     def rule(step: Step, *changes: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -196,7 +197,7 @@ def move_row_map(
 def carry_columns(
     operation: Operation, base: tuple[Any, ...], *changes: Float[Array, "..."]
 ) -> Float[Array, "rows out substitutions"]:
-    """Exact changes of an operation's output, [rows, width, substitutions]."""
+    """Exact changes of an operation's output rows, from those of its input rows."""
     # A nonlinear operation reads its base inputs [j, d] too.
     if not operation.linear:
         changes = (*base, *changes)
@@ -228,7 +229,7 @@ def _norms(
     derivative: Float[Array, "*rows out read"],
     of_entries: bool,
 ) -> Float[Array, "rows ..."]:
-    """Upper bounds on norms of a derivative's parts by output; by input if `of_entries`."""
+    """Norm bounds of a derivative by output part; by input entry if `of_entries`."""
     *lead, _, read = derivative.shape
 
     def norm(maps: Float[Array, "*batch out read"]) -> Float[Array, "..."]:
@@ -254,6 +255,6 @@ def _carry(
     gain: Float[Array, "rows *entries"],
     found: Float[Array, "rows *defects substitutions"],
 ) -> Float[Array, "rows *moved substitutions"]:
-    """Effect of defects, of a row or by entry, by norms `gain` of a derivative."""
+    """Bounds on the effect of defects `found`, through a derivative of norms `gain`."""
     terms = "j...f,jfi->j...i" if found.ndim == 3 else "j...,ji->j...i"
     return contract(terms, gain, found)

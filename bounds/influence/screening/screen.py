@@ -2,9 +2,12 @@
 
     change of the target = estimate + error,   |error| <= R,
 
-where the target is the watched quantity of the model's output, and the estimate is the
-known change of the target and, to first order, the effect of the unknown changes
-between the layers. Envelopes bound attention weights for groups of rows.
+where n is the number of tokens, d the width, and the target the watched quantity of the
+model's output, with entries `classes`. A substitution replaces one token; between
+layers it changes rows by known vectors, and by unknown ones of which only a norm bound
+is held. The estimate is the known change of the target and, to first order, the effect
+of the unknown changes. Envelopes bound attention weights for groups of rows; a level is
+a fineness of these groups. The base pass is that of the unchanged input.
 
 Source: docs/screened.md, section 2, with the identity and its proof.
 """
@@ -62,7 +65,7 @@ def screen_last_row(
     target: str,
     row_tile: int,
 ) -> tuple[Float[Array, "classes substitutions"], Float[Array, "substitutions"]]:
-    """Known change of the target; upper bound on the last layer's part of the error."""
+    """Known change of the target, and the last layer's term of the error bound R."""
     layer, prepared = model.layers[-1], base.prepared
     inputs = read_inputs(layer, prepared.rows, state)
     moved = move_columns(layer.attention, inputs, base.map_norms)
@@ -85,7 +88,7 @@ def screen_last_row(
 def _unknown_columns(
     reader: LastReads, state: State, inputs: Inputs
 ) -> Float[Array, "3 heads columns substitutions"]:
-    """Upper bounds on unknown changes of the last layer's keys, values and watched scores."""
+    """Norm bounds on unknown changes of last-layer keys, values and query scores."""
     norms = reader.map_norms[:, None, None]
     found = norms * inputs.unknown
     # By the parts of an unknown change where they are known, of the replaced row by its norm.
@@ -97,7 +100,7 @@ def _unknown_columns(
 
 @pytree
 class ScreenBase:
-    """Base pass (the unchanged input's) and adjoint pass of cotangents, by layer."""
+    """Results of base pass and adjoint pass (target derivatives), by layer."""
 
     first: PreparedLayer
     middle: tuple[ScreenedLayer, ...]
@@ -106,7 +109,7 @@ class ScreenBase:
 
 @pytree
 class ScreenLevel:
-    """Model and input, with their passes and one level's bounds on weights."""
+    """Model and input, with their passes and the envelopes of one level."""
 
     model: Transformer
     tokens: Int[Array, "tokens"]
@@ -191,7 +194,7 @@ def screen_states(
     target: str,
     row_tile: int,
 ) -> tuple[ScreenedBlock, tuple[State, ...]]:
-    """Estimates of a block, and changes of each layer's input but the first's."""
+    """Estimates of a block of substitutions; row changes before each later layer."""
     model, base = level.model, level.base
     states = [enter(level, position, symbol, row_tile)]
     zeros = jnp.zeros(position.shape, model.dtype)
@@ -222,7 +225,7 @@ def enter(
     symbol: Int[Array, "substitutions"],
     row_tile: int,
 ) -> State:
-    """Exact changes of all rows after the first layer; nothing is unknown yet."""
+    """Exact changes of all rows after the first layer, by each substitution."""
     model, tokens, first = level.model, level.tokens, level.base.first
     layer = model.layers[0]
     replaced = replace_tokens(model, tokens, first, position, symbol)
@@ -235,5 +238,5 @@ def enter(
 
 
 def reached(sights: list[Sight]) -> tuple[bool, bool]:
-    """Two flags: rows before, rows after, a replaced row can change under the masks."""
+    """Flags: rows before, and rows after, a replaced row can change under the masks."""
     return any(one.after for one in sights), any(one.before for one in sights)

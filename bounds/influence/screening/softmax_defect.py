@@ -1,10 +1,12 @@
 """The softmax lemma: an upper bound on a head's change beyond its base derivative.
 
-A column is a key with its value; base values are those of the unchanged input. One row
-and head. A *reference* has weights w_m (sum 1), values r_m and output c. Every column
-then moves: its score by s_m = s0_m + s1_m, s0 linear in the columns' and the query's
-change and s1 their product, its value by x_m; |s_m| <= y_m. X and V are the distances of a
-key and a value from the row's base means.
+A column is a key with its value; base values are those of the unchanged input, column i
+is the replaced one. One row and head. A *reference* has weights w_m (sum 1), values r_m
+and output c. Every column then moves: its score by s_m = s0_m + s1_m, s0 linear in the
+columns' and the query's change and s1 their product, its value by x_m; |s_m| <= y_m. To
+first order the output moves by *linear* = sum_m w_m [s0_m (r_m - c) + x_m]. X and V are
+the distances of a key and a value from the row's base means. The replacement changes
+the derivative too: its *turning*.
 
 Source: docs/screened.md, sections 2.3 and 2.4.
 """
@@ -39,7 +41,7 @@ class Moments:
 
 
 def softmax_defect(moments: Moments) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    """Upper bounds on |output - c - linear|, infinite if not usable, and on |linear|."""
+    """Upper bounds on |output - c - linear|, infinite for large y, and on |linear|."""
     # With Z = sum_m w_m e^{s_m} and linear = sum_m w_m [ s0_m (r_m - c) + x_m ],
     #     output - c - linear = { sum_m w_m [ (e^{s_m} - 1 - s0_m)(r_m - c)
     #                             + (e^{s_m} - 1) x_m ] - (Z - 1) linear } / Z.
@@ -63,7 +65,7 @@ def grow(exponent: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
 
 @pytree
 class ColumnSums:
-    """Upper bounds on sums over all columns but i, with base weights a_m."""
+    """Bounds on base-weighted sums of key and value changes, over all columns but i."""
 
     # key and value are |W_k x_m| and |W_v x_m| of the columns' changes.
     key: ByPair  # sum a key
@@ -82,7 +84,7 @@ class ColumnSums:
 
 @pytree
 class MovedRow:
-    """Upper bounds on norms of a row's query and its changes; moments of X and V."""
+    """Norm bounds on each row's query and its changes; base moments of X and V."""
 
     query: Float[Array, "heads rows #substitutions"]  # |q|
     query_change: ByPair  # |dq|
@@ -95,7 +97,7 @@ class MovedRow:
 
 @pytree
 class ReplacedColumn:
-    """Column i at each row: base, replaced, and its unknown change, as bounds."""
+    """Column i at each row: weights, distances and unknown changes, as upper bounds."""
 
     old: ByPair  # t
     new: ByPair  # t'
@@ -113,7 +115,7 @@ class ReplacedColumn:
 
 @pytree
 class HeadDefect:
-    """Upper bounds on parts of a head's change, and the known part that they presuppose."""
+    """Norm bounds on parts of a head's change; mask of rows whose turning is known."""
 
     # |output - b - a - (base derivative) - (its known turning)|
     defect: ByPair
@@ -124,7 +126,7 @@ class HeadDefect:
 
 
 def head_defect(sums: ColumnSums, row: MovedRow, column: ReplacedColumn) -> HeadDefect:
-    """Upper bounds on a head's change beyond its base derivative, column i held apart."""
+    """Bounds on a head's change beyond base derivative and replacement of column i."""
     # The reference is the base with column i replaced: weights t before and t' after, all
     # others times f, outputs b and c = b + a. Its derivative is not the base's; the part of
     # the difference by known changes is known (`turn_derivative`).
