@@ -1,4 +1,9 @@
-"""Values of a scan's target for the input itself, and how far rounding moves them."""
+"""Values of a scan's target for the unchanged input, and their rounding radii.
+
+A scan is a table of changes of a target (numbers read from the model's output at
+watched rows) by substitutions of the input's symbols, or of reductions of these
+changes; a cell is one of its numbers.
+"""
 
 import dataclasses
 
@@ -25,7 +30,7 @@ class Base:
     request: InfluenceRequest
 
     def __call__(self) -> Float[np.ndarray, "*axes"] | None:
-        """Values of the target; None unless the cells are signed changes of these."""
+        """Values of the target; None unless each cell is a signed change of a value."""
         layout = self.request.layout
         assert layout is not None
         reduction = layout.reduction
@@ -35,7 +40,7 @@ class Base:
         return None if found is None else self._on_axes(found[0])
 
     def radii(self) -> Float[np.ndarray, "*axes"]:
-        """Radii of the values, which must not be None; NaN for a bare function."""
+        """Rounding radii of the values, if there are any; NaN for a bare function."""
         runs = RUNS if isinstance(self.request.model, Transformer) else 0
         found = [_watched_values(one) for one in requests(self.request, runs)]
         (values, largest), *again = [one for one in found if one is not None]
@@ -62,7 +67,7 @@ class Base:
 def _watched_values(
     request: InfluenceRequest,
 ) -> tuple[Float[np.ndarray, "watched classes"], float] | None:
-    """Target's values at watched rows, and the largest magnitude; None without values."""
+    """Target's values at watched rows and their largest magnitude; None without values."""
     if not isinstance(request.model, Transformer):
         values = function_base(request).outputs
         return choose(values, request.chosen), float(np.abs(values).max())

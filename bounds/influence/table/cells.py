@@ -1,4 +1,9 @@
-"""Cells of a scan: values with their ends, and the names of their axes."""
+"""Cells of a scan: values with their ends, and the names of their axes.
+
+A scan is a table of changes of an output by edits of an input at each position; a cell
+is one of its numbers, with a lower and an upper end. The target is the vector of
+numbers that is read from the model's output at a watched row.
+"""
 
 import dataclasses
 import functools
@@ -13,7 +18,7 @@ from bounds.influence.result import Answer
 
 @dataclasses.dataclass(frozen=True)
 class Cells(Answer):
-    """Values of a scan over named axes, with their ends; see `Scan`."""
+    """Values of a scan over named axes, each with its lower and upper end."""
 
     values: Float[np.ndarray, "..."]
     lower: Float[np.ndarray, "..."]
@@ -48,7 +53,7 @@ class Cells(Answer):
         return None if self.base_of is None else self.base_of()
 
     def place(self, cell: tuple[int, ...]) -> dict[str, Any]:
-        """Position, symbol, row and target of a cell; None where a cell is of all.
+        """Position, symbol, row and target entry of a cell; None if reduced over all.
 
         Args:
             cell: index into `values`.

@@ -49,7 +49,7 @@ class Frobenius(Reduction):
 
     @property
     def positive(self) -> bool:
-        """True if nothing is subtracted from the norms."""
+        """True if the map has no negative entries: no average product is subtracted."""
         return not self.apc
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Frobenius(Reduction):
         choose_name("wild_type", self.wild_type, get_args(WildType))
 
     def check(self, layout: Layout) -> None:
-        """Refuses symbols varying by position, missing transposes, large tensors."""
+        """Refuses symbols varying by position, maps without transpose, large tensors."""
         if (layout.symbols != layout.symbols[:1]).any():
             raise InputError(
                 "Frobenius is over symbols that are the same at all positions; give "
@@ -95,7 +95,7 @@ class Frobenius(Reduction):
     def make(
         self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "positions rows"]:
-        """Computes the map; a centred one reads twice if the tensor does not fit."""
+        """Computes the map; calls `pieces` twice if a tensor to centre does not fit."""
         tensor = (*layout.cells.shape, *layout.shape)
         # A transpose pairs by name: rows go with positions, entries with symbols.
         rows: Any = slice(None)
@@ -167,7 +167,7 @@ class Frobenius(Reduction):
 def _places(
     names: Int[np.ndarray, "names"], listed: Int[np.ndarray, "names"]
 ) -> Int[np.ndarray, "names"]:
-    """Index of every name in `listed`, which holds the same names in another order."""
+    """Index of every name in `listed`, a permutation of `names`."""
     order = np.argsort(listed)
     return order[np.searchsorted(listed, names, sorter=order)]
 

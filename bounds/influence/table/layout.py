@@ -1,7 +1,10 @@
 """Layout of a table of influences: axes, (position, symbol) of each cell, reduction.
 
-A reading is the number, or the numbers, read off the change by one substitution: an
-influence is a norm, a scan reads one number of each row's change, or all its entries.
+A table lists the effects of substitutions (a symbol put in at a position) on watched
+rows of a model's output; the watched quantity, the target, has one or more entries
+(`classes`). A reading is the number, or the numbers, read off the change by one
+substitution: an influence is a norm, a scan reads one number of each row's change, or
+all its entries. A reduction makes the table's values from readings.
 """
 
 import dataclasses
@@ -22,7 +25,7 @@ Chosen: TypeAlias = tuple[int, ...] | None
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Number read from each row's change: its norm, or its largest entry, or all entries."""
+    """Rule that reads a row's change: its norm, its largest entry, or all entries."""
 
     # "norm": Euclidean norm over classes, or the change itself of one class; "largest":
     # largest absolute value over classes; "signed": all classes.
@@ -32,7 +35,7 @@ class Reading:
     def __call__(
         self, changes: Float[np.ndarray, "*batch rows classes"]
     ) -> Float[np.ndarray, "*batch rows"] | Float[np.ndarray, "*batch rows classes"]:
-        """Number or numbers of each row in float64, from changes of the chosen entries."""
+        """Readings of rows in float64, from changes of the chosen target entries."""
         changes = np.asarray(changes, np.float64)
         if self.kind == "signed":
             return changes
@@ -79,7 +82,7 @@ class Reduction:
     def make(
         self, layout: "Layout", pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "..."]:
-        """Values of a reduction not `by_cell`; each `pieces()` yields all readings anew."""
+        """Reduced values (unless `by_cell`) of all readings, which `pieces()` yields."""
         raise NotImplementedError
 
 
@@ -109,7 +112,7 @@ class Layout:
         allowed: Sequence[int],  # the symbols where none are given
         **axes: Any,  # the fields behind `cells`
     ) -> Self:
-        """Lays out substitutions in the listed order; refuses what is listed twice."""
+        """Layout in the order listed; refuses a position or symbol listed twice."""
         n, each = pairs.length, pairs.vocab_size
         at = np.arange(n) if positions is None else np.asarray(positions, np.int64)
         to = np.asarray(sorted(allowed) if symbols is None else symbols, np.int64)
@@ -137,7 +140,7 @@ class Layout:
     def only(
         self, rows: Int[np.ndarray, "positions"] | slice, count: int = 0
     ) -> tuple[Self, Int[np.ndarray, "substitutions"]]:
-        """Layout of the positions at `rows`, and indices of `count` substitutions or more."""
+        """Layout of the table's `rows`, and their substitutions, filled up to `count`."""
         cells = self.cells[rows]
         kept = np.sort(cells[cells >= 0])
         if kept.size < count:
@@ -150,12 +153,12 @@ class Layout:
 
     @property
     def diagonal(self) -> Bool[np.ndarray, "positions rows"]:
-        """True where the position is the row."""
+        """Mask of pairs whose position is the watched row."""
         return self.positions[:, None] == self.rows
 
     @property
     def zeroes_diagonal(self) -> bool:
-        """True where cells whose position is the row are set to 0."""
+        """True if cells whose position is the watched row are set to 0."""
         return self.of_row and not (self.keeps_diagonal or self.reduction.square)
 
     @property
@@ -176,14 +179,14 @@ class Layout:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Names of the axes of the result."""
+        """Names of the axes of the table, after `trim`."""
         made = self.made_axes
         return self.trim(np.empty((1,) * len(made)), made)[1]
 
     def trim(
         self, array: Shaped[np.ndarray, "..."], axes: Sequence[str]
     ) -> tuple[Shaped[np.ndarray, "..."], tuple[str, ...]]:
-        """Drops axes of a lone row or entry, and of deletions' symbols, with names."""
+        """Array and axis names without the axes of a lone row, entry or no symbol."""
         # A list of one row keeps its axis.
         gone = {"row"} if self.alone else set()
         gone |= {"target"} if self.width == 1 else set()
@@ -192,7 +195,7 @@ class Layout:
         return array, tuple(x for x in axes if x not in gone)
 
     def slots(self, count: int) -> Int[np.ndarray, "substitutions"]:
-        """Flat index of each substitution's cell; -1 where it has none."""
+        """Flat index of the cell of each of `count` substitutions; -1 for no cell."""
         there = np.flatnonzero(self.cells >= 0)
         found = np.full(count, -1)
         found[self.cells.ravel()[there]] = there

@@ -1,5 +1,8 @@
 """Lines of the CSV files of scans: one for each cell of the table with a value.
 
+A scan is a table of changes of an output by edits of an input at each position. A
+record is one input of a file of several. The wild type of a position is its own symbol.
+
 Substitutions of a sequence of letters have names, as A25G, and its residues, as A25.
 """
 
@@ -45,7 +48,7 @@ class Residues:
     first: int = 1
 
     def __post_init__(self) -> None:
-        """Raises if `first` is no integer."""
+        """Raises `InputError` if `first` is no integer."""
         expect_integer("first", self.first, -(10**9), 10**9)
 
     def __call__(self, symbol: int) -> str:
@@ -80,7 +83,7 @@ class Residues:
         return residue + new
 
     def find(self, mutation: str, symbols: Iterable[int]) -> tuple[int, int]:
-        """Position and symbol of a substitution by its name.
+        """Position and substituted symbol of a substitution, from its name.
 
         Args:
             mutation: a name as A25G.
@@ -132,7 +135,7 @@ def place_noun(name: Callable[[int], str] | None, other: str = "position") -> st
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """A scan with the names of its symbols, under the name of its record if any."""
+    """A scan with the names of its symbols, and the name of its record if any."""
 
     scan: Cells
     name: Callable[[int], str] | None = None
@@ -167,7 +170,7 @@ class Named:
         return cells[np.lexsort([*keys, scan.positions[cells[:, 0]]])]
 
     def line(self, at: tuple[int, ...]) -> dict[str, Any]:
-        """Values of the line of one cell, by column."""
+        """Entries of the CSV line of one cell, by column; `at` is the cell's index."""
         scan, name = self.scan, self.name
         line: dict[str, Any] = {"record": self.record, **scan.place(at)}
         ends = scan.values[at], scan.lower[at], scan.upper[at]
@@ -202,7 +205,7 @@ def write_lines(path: str | os.PathLike[str], scans: Sequence[Named]) -> None:
 def line_files(
     scans: Sequence[Named], top: int
 ) -> tuple[dict[str, Callable[[Path], object]], list[str]]:
-    """Writers of scan.csv and, of the `top` largest cells, top.csv; lines of a report."""
+    """Writers of scan.csv and top.csv (the `top` largest cells); lines of a report."""
     files: dict[str, Callable[[Path], object]] = {}
     count = sum(int((~np.isnan(one.scan.values)).sum()) for one in scans)
     report = []
@@ -224,7 +227,7 @@ def line_files(
 
 
 def largest_lines(scans: Sequence[Named], count: int) -> list[dict[str, Any]]:
-    """Lines of the `count` cells of largest absolute value over all scans, in order."""
+    """CSV lines of the `count` cells of largest absolute value over all scans."""
     found = []
     for number, one in enumerate(scans):
         cells = one.cells()
@@ -238,7 +241,7 @@ def largest_lines(scans: Sequence[Named], count: int) -> list[dict[str, Any]]:
 
 
 def top_line(line: Mapping[str, Any]) -> str:
-    """Line on one of the largest cells: its value, then its place."""
+    """Report line of one of the largest cells: its value, then its place."""
     where = line.get(MUTATION)
     if where is None:
         where = line.get(RESIDUE) or f"position {line['position']}"

@@ -1,7 +1,9 @@
 """Reductions of a scan: all cells, one number by position and row, or a function.
 
-A reduction takes the substitutions of one position at a time. A reading is the number, or
-the numbers, read off the change by one substitution.
+A scan is a table of changes of watched rows of a model's output by substitutions (a
+symbol put in at a position). A reading is the number, or the numbers, read off the
+change by one substitution; the readings of one position are reduced at a time. A
+layout has the axes of the table.
 """
 
 import dataclasses
@@ -19,7 +21,7 @@ from jax_models.run.device_memory import require_memory
 
 @dataclasses.dataclass(frozen=True)
 class Table(Reduction):
-    """All cells unreduced: norms, signed for a lone entry, or "signed" entries."""
+    """No reduction: each cell is one norm (one entry keeps its sign) or all entries."""
 
     kind: Kind = "norm"
     by_target: bool = False
@@ -28,7 +30,7 @@ class Table(Reduction):
 
 @dataclasses.dataclass(frozen=True)
 class OverSubstitutes(Reduction):
-    """Readings under all substitutes of a position, reduced to one of each row."""
+    """Reduction of readings over all substitutes at a position, to one per row."""
 
     over: Callable[..., np.ndarray]  # along an axis
     kind: Kind = "norm"
@@ -37,7 +39,7 @@ class OverSubstitutes(Reduction):
     def make(
         self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "positions rows"]:
-        """Values by position and row; NaN where nothing is substituted."""
+        """Reduced readings by position and row; NaN where nothing is substituted."""
         values = np.full((len(layout.positions), *layout.shape), np.nan)
         for row, _, found in pieces():
             values[row] = self.over(found, axis=0)
@@ -56,7 +58,7 @@ class Function(Reduction):
     def make(
         self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "..."]:
-        """Values of the function; NaN where nothing is substituted."""
+        """Values of the function by position; NaN where nothing is substituted."""
         made: dict[int, Float[np.ndarray, ...]] = {}
         for row, columns, found in pieces():
             changes = np.zeros((layout.cells.shape[1], *layout.shape))
@@ -106,7 +108,7 @@ Reduce: TypeAlias = (
 
 
 def as_reduction(reduce: Reduce) -> Reduction:
-    """Reduction of a name, a function, or a `Reduction`."""
+    """Reduction that a name, a function or a `Reduction` stands for."""
     if isinstance(reduce, Reduction):
         return reduce
     if callable(reduce):
@@ -123,7 +125,7 @@ def bytes_of(*shape: int) -> float:
 
 
 def require_table(what: str, layout: Layout) -> None:
-    """Refuses a table beyond the machine's memory."""
+    """Raises if the values of a layout do not fit the machine's memory."""
     by_symbol, made = layout.cells.shape[1:], layout.shape
     if not layout.reduction.by_cell:
         # A reduction holds the readings of one position at a time.

@@ -71,7 +71,7 @@ class Scan(Cells):
         write_lines(path, [Named(self, name, named_target=named_target)])
 
     def require_named(self) -> None:
-        """Refuses axes without names, which a caller's function made."""
+        """Raises `InputError` if axes of `values`, made by a function, have no names."""
         if self.values.ndim != len(self.axes):
             raise InputError(
                 f"values have {self.values.ndim} axes, of which only {self.axes} have names, "

@@ -1,7 +1,8 @@
 """Views of a scan: the part of its table that a figure or a page shows.
 
-The shape of a figure is a map of rows against positions, a heat map of substitutes, or
-letters.
+A scan is a table of changes of an output by edits of an input at each position; a cell
+is one of its numbers, and a radius bounds its rounding. The shape of a figure is a map
+of watched rows against positions, a heat map of substitutes at positions, or letters.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Cells along the axes of a shape; over other axes, the largest absolute value."""
+    """Values on the axes of a figure's shape; over other axes, the largest size."""
 
     # Stays "auto" for scans without rows whose symbols are too many or no axis.
     shape: str
@@ -85,7 +86,7 @@ def _largest(
 ) -> tuple[
     Float[np.ndarray, "..."], Float[np.ndarray, "..."], Int[np.ndarray, "..."] | None
 ]:
-    """Values, radii along `axes`; over other axes the largest size, its substitute."""
+    """Values and radii along `axes`, largest over other axes, and its substitutes."""
     values = scan.values
     radii = np.maximum(scan.upper - values, values - scan.lower)
     others = [i for i, axis in enumerate(scan.axes) if axis not in axes]

@@ -1,4 +1,7 @@
-"""Rows and reductions of a scan by the words of a command line."""
+"""Watched rows and reductions of a scan from the words of a command line.
+
+A scan is a table of changes of rows of an output by edits of an input at each position.
+"""
 
 from typing import Any
 
@@ -22,7 +25,7 @@ GRAMMAR = (
 
 
 def parse_reduce(text: str | None) -> Any:
-    """Returns the reduction that a value of `--reduce` names."""
+    """Reduction that a value of `--reduce` names, as `bounds.scan` takes it."""
     if text is None or text in WORDS:
         return text
     first, *words = text.split(":")
@@ -34,7 +37,7 @@ def parse_reduce(text: str | None) -> Any:
 
 
 def parse_rows(text: str | None) -> Any:
-    """Returns the `rows` of `bounds.scan` that a value of `--rows` names."""
+    """Watched rows that a value of `--rows` names, as `bounds.scan` takes them."""
     if text in (None, "all", "own"):
         return text
     parts = [part.strip() for part in text.split(",")]
