@@ -1,7 +1,9 @@
 """Targets: quantities that are watched of a model's output, with their exact changes.
 
-The base is what a target reads on the unchanged input: one row, or of a joint target, which
-is one quantity of several rows, all of these. Classes are the target's entries.
+A target reads rows of final activations or of logits: one watched row, or, if it is
+joint, several rows together. The base is the row or rows on the unchanged input, a
+change their change when a symbol is replaced (a substitution). Classes are the target's
+entries.
 """
 
 import abc
@@ -47,7 +49,7 @@ class Target(abc.ABC):
     def change(
         self, base: Float[Array, "*rows width"], change: Float[Array, "*batch width"]
     ) -> Float[Array, "*batch classes"]:
-        """Exact change of the target.
+        """Exact change of the target, from those of the rows that it reads.
 
         Args:
             base: the row or rows that it reads, of the input.
@@ -57,13 +59,13 @@ class Target(abc.ABC):
     def value(
         self, base: Float[Array, "*rows width"]
     ) -> Float[Array, "classes"] | None:
-        """Value of the target; None for a target that compares two outputs."""
+        """Value of the target at `base`; None if the target compares two outputs."""
         return None
 
     def compare(
         self, before: Float[Array, "rows width"], after: Float[Array, "others width"]
     ) -> Float[Array, "classes"]:
-        """Change of a joint target from rows to those of a longer or shorter input."""
+        """Change of a joint target from rows of an input to rows of another length."""
         # Rows of inputs of two lengths have no change, so that two values are subtracted.
         one, other = self.value(before), self.value(after)
         assert one is not None and other is not None  # or the target has its own rule
@@ -81,11 +83,11 @@ class Target(abc.ABC):
         return self
 
     def rows(self, length: int) -> Int[np.ndarray, "rows"]:
-        """Positions that a joint target reads; raises `InputError` beyond the length."""
+        """Positions that a joint target reads in an input of `length` tokens."""
         raise NotImplementedError
 
     def padded(self, count: int) -> Self | None:
-        """Joint target whose rows from `count` on are padding; None if not supported."""
+        """The joint target, rows from `count` on being padding; None if unsupported."""
         return None
 
     def entry_symbols(self, width: int) -> Int[np.ndarray, "width"] | None:
@@ -94,12 +96,12 @@ class Target(abc.ABC):
 
     @property
     def noun(self) -> str:
-        """The quantity in words for messages; a joint target names what it joins."""
+        """Noun of the watched quantity, for messages."""
         return "the output"
 
     @classmethod
     def parse(cls, given: Sequence[str], symbol: NumberSymbol) -> Any:
-        """Target of the arguments on a command line; None where they do not fit."""
+        """Target from its arguments on a command line; None if they do not fit."""
         if not cls.form:
             return None if given else cls.name
         # By default a symbol for each field.
@@ -108,16 +110,16 @@ class Target(abc.ABC):
 
 
 class _Row(Target):
-    """Target that is the row it reads."""
+    """Target whose value is the row that it reads, unchanged."""
 
     def change(
         self, base: Float[Array, "width"], change: Float[Array, "*batch width"]
     ) -> Float[Array, "*batch width"]:
-        """The row's change."""
+        """Change of the row, returned as given."""
         return change
 
     def value(self, base: Float[Array, "width"]) -> Float[Array, "width"]:
-        """The row."""
+        """Row `base`, returned as given."""
         return base
 
 
@@ -138,7 +140,7 @@ class Logits(_Row):
     label = "‖Δ logits‖₂, nats"
 
     def entry_symbols(self, width: int) -> Int[np.ndarray, "width"]:
-        """All symbols: entry v is that of symbol v."""
+        """All symbols in order: entry v is the logit of symbol v."""
         return np.arange(width)
 
 

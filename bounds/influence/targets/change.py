@@ -1,8 +1,10 @@
 """From rows after the last layer, or final activations, to a target and its change.
 
-Between the last layer and the target stands the *exit*: the final norm and the head, a
-row program like those of layers. Classes are the target's entries. A joint target is of
-several rows together.
+A target is the quantity watched of a model's output; classes are its entries; a joint
+target is one quantity of several rows together. Between the last layer and the target
+stands the *exit*: the final norm and the head, a row program (operations on one row)
+like those of layers. Base rows are those of the unchanged input, changes are by
+substitutions of its symbols.
 """
 
 import functools
@@ -20,7 +22,7 @@ from jax_models.run.perturbation import perturb
 
 
 def exit_program(model: Transformer, reads: str) -> Program:
-    """Program from the row `y` that the last layer writes to what targets read."""
+    """Exit program: from the last layer's row `y` to final activation or logits."""
     steps, final = (), "y"
     if model.final_norm is not None:
         steps, final = (Step("final", model.final_norm, ("y",)),), "final"
@@ -43,7 +45,7 @@ def change_target(
     output: Float[Array, "width"],
     change: Float[Array, "*batch width"],
 ) -> tuple[Float[Array, "classes"], Float[Array, "*batch classes"]]:
-    """Row that targets read, and its change, from those of a row before the final norm."""
+    """Row after the exit and its exact change, from a row before it and its change."""
     program = exit_program(model, reads)
     base = program.value({"y": output})
     return base[program.output], program.change(base, {"y": change})[program.output]
@@ -52,14 +54,14 @@ def change_target(
 def read_target(
     model: Transformer, final: Float[Array, "*rows width"], reads: str
 ) -> Float[Array, "*rows classes"]:
-    """Final activations, or their logits unless `reads` is "activation"."""
+    """Rows that a target reads: final activations, or the logits of these."""
     return final if reads == "activation" else read_logits(model, final)
 
 
 def value_of(
     target: Target, rows: Float[Array, "rows width"]
 ) -> Float[Array, "watched classes"] | None:
-    """Target's value for each row, or one for all rows if joint; None without a value."""
+    """Target's value of each row, or of all rows if joint; None if it has no value."""
     if target.is_joint:
         value = target.value(rows)
         return None if value is None else value[None]
@@ -71,7 +73,7 @@ def differences(
     base: Float[Array, "*substitutions rows width"],  # of all, or of each of them
     changed: Float[Array, "substitutions rows width"],
 ) -> Float[Array, "substitutions watched classes"]:
-    """Changed less base values; if the target has no values, its rule for changes."""
+    """Target's changes from base to changed rows, by subtraction of values if any."""
     if base.ndim == changed.ndim:
         of_one = functools.partial(differences, target)
         return jax.vmap(lambda x, y: of_one(x, y[None])[0])(base, changed)
@@ -89,7 +91,7 @@ def change_watched(
     changes: Float[Array, "substitutions width"]
     | Float[Array, "substitutions rows width"],
 ) -> Float[Array, "substitutions watched classes"]:
-    """Changes of all watched targets, from changes of rows before the final norm."""
+    """Changes of the target at watched rows, from changes of rows before the exit."""
     if outputs.ndim == 1:
         outputs, changes = outputs[None], changes[:, None]
     by_row = functools.partial(change_target, model, target.reads)
@@ -102,7 +104,7 @@ def apply_rule(
     rows: Float[Array, "rows width"],
     changes: Float[Array, "substitutions rows width"],
 ) -> Float[Array, "substitutions watched classes"]:
-    """Changes of the target, from those of the rows that it reads."""
+    """Changes of the target by its own rule, from changes of the rows that it reads."""
 
     def change(
         base: Float[Array, "*rows width"],
@@ -119,7 +121,7 @@ def apply_rule(
 
 
 def nonlinear_head(model: Transformer, target: Any) -> str | None:
-    """Reason why head and target are not affine (see `target_map`), or None."""
+    """Reason why head or target is not affine in the final activation, or None."""
     value = as_value(target)
     nonlinear = [
         step.operation
@@ -135,7 +137,7 @@ def nonlinear_head(model: Transformer, target: Any) -> str | None:
 
 
 def target_map(model: Transformer, target: str) -> Float[Array, "classes width"]:
-    """Linear map from the final activation to the target; the head is affine."""
+    """Linear map from final activation changes to target changes, if head is affine."""
     identity = jnp.eye(model.width, dtype=model.dtype)
     if target == "activation":
         return identity

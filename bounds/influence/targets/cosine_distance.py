@@ -1,4 +1,7 @@
-"""The cosine distance between the pooled vectors of the base and of a changed input."""
+"""The cosine distance between the pooled vectors of the base and of a changed input.
+
+The base is the unchanged input; pooling reduces final activations to one vector.
+"""
 
 import dataclasses
 
@@ -43,7 +46,7 @@ class CosineDistance(Pooled):
         base: Float[Array, "rows width"],
         change: Float[Array, "*batch rows width"],
     ) -> Float[Array, "*batch 1"]:
-        """Distance, from the pooled vector and its change."""
+        """Cosine distance of pooled vectors, from base activations and their change."""
         pooling = self._unnormalised
         base, change = self._real(base), self._real(change)
         return cosine_distance(pooling(base), pooling.change(base, change))
@@ -51,7 +54,7 @@ class CosineDistance(Pooled):
     def compare(
         self, before: Float[Array, "rows width"], after: Float[Array, "others width"]
     ) -> Float[Array, "1"]:
-        """Distance of two pooled vectors."""
+        """Cosine distance of the pooled vectors of two inputs' activations."""
         base = self._unnormalised(before)
         return cosine_distance(base, self._unnormalised(after) - base)
 

@@ -1,4 +1,7 @@
-"""A caller's own function of the logits, which method "exhaustive" calls."""
+"""A caller's own function of a row of logits as the watched target.
+
+Method "exhaustive" calls it on the logits of the unchanged and of every changed input.
+"""
 
 import dataclasses
 from collections.abc import Callable

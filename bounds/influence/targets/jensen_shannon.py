@@ -1,4 +1,8 @@
-"""The Jensen-Shannon divergence between the base's and the changed distribution."""
+"""The Jensen-Shannon divergence between base and changed distribution.
+
+The distributions are softmaxes of a row's logits: of the unchanged input, the base, and
+of one with a symbol replaced.
+"""
 
 import math
 
@@ -33,7 +37,7 @@ class JensenShannon(Target):
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch 1"]:
-        """Divergence of base from changed distribution, from the changes of logits."""
+        """Jensen-Shannon divergence, from base logits and their changes."""
         # With h_v = log(q_v / p_v) / 2 it is m_v = p_v e^(h_v) cosh h_v, and JS the sum over
         # v of m_v (h_v tanh h_v - log cosh h_v), whose terms are not negative: nothing
         # cancels. log(q_v / p_v) is the centred change less the relative entropy.

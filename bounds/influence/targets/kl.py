@@ -1,4 +1,8 @@
-"""The Kullback-Leibler divergence of the changed distribution from the base's."""
+"""The Kullback-Leibler divergence of the changed distribution from the base's.
+
+The distributions are softmaxes of a row's logits: of the unchanged input, the base, and
+of one with a symbol replaced.
+"""
 
 import math
 
@@ -63,5 +67,5 @@ class KullbackLeibler(Target):
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch 1"]:
-        """Divergence of softmax(base + change) from softmax(base)."""
+        """KL(softmax(base) || softmax(base + change)), in nats."""
         return relative_entropy(base, centred_changes(base, change))

@@ -1,4 +1,8 @@
-"""Log-odds of each of some symbols against the rest of these symbols."""
+"""Log-odds of each of some symbols against the rest of these symbols, as a target.
+
+They are read off a row of logits; the base is the row of the unchanged input, and
+changes are its changes when a symbol of the input is replaced.
+"""
 
 import dataclasses
 import math
@@ -51,7 +55,7 @@ class LogOdds(Target):
         object.__setattr__(self, "epsilon", epsilon)
 
     def value(self, base: Float[Array, "vocab"]) -> Float[Array, "symbols"]:
-        """Log-odds of each symbol."""
+        """Log-odds of each of the symbols in bits, from a row of logits."""
         of = np.asarray(self.symbols)
         if not self.epsilon:
             others = base[..., of[self._others()]] - base[..., of, None]
@@ -63,7 +67,7 @@ class LogOdds(Target):
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch symbols"]:
-        """Change of each symbol's log-odds, by logarithms of 1 + relative changes."""
+        """Change of each symbol's log-odds in bits, from changes of the logits."""
         of = np.asarray(self.symbols)
         if not self.epsilon:
             # One mean relative to the symbol's own change: what all logits have in common is
@@ -91,21 +95,21 @@ class LogOdds(Target):
 
     @classmethod
     def parse(cls, given: Sequence[str], symbol: NumberSymbol) -> Any:
-        """`LogOdds` of symbols and perhaps epsilon; None for another number of arguments."""
+        """`LogOdds` from command-line arguments; None if their number does not fit."""
         if len(given) not in (1, 2):
             return None
         symbols = tuple(symbol(name) for name in given[0].split(","))
         return cls(symbols, *map(_number, given[1:]))
 
     def _others(self) -> Int[np.ndarray, "symbols symbols-1"]:
-        """Indices of all symbols but one, in a row for each symbol left out."""
+        """Indices into `symbols` of all but one, in a row for each one left out."""
         every = range(len(self.symbols))
         return np.asarray([[t for t in every if t != s] for s in every])
 
     def _against(
         self, numbers: Float[Array, "*batch symbols"]
     ) -> Float[Array, "*batch symbols"]:
-        """Sum of `numbers` over all symbols but one, for each left out; no subtraction."""
+        """Sum of `numbers` over all symbols but each in turn, without subtraction."""
         return numbers[..., self._others()].sum(axis=-1)
 
 

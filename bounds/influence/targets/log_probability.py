@@ -1,4 +1,8 @@
-"""Log-probabilities: of all symbols, of one symbol, or its negative, the loss."""
+"""Log-probabilities as targets: of all symbols, of one, or its negative, the loss.
+
+The base is a row of logits of the unchanged input, and changes are its changes when a
+symbol of the input is replaced.
+"""
 
 import dataclasses
 
@@ -53,20 +57,20 @@ class LogProbabilities(Target):
     label = "‖Δ log-probabilities‖₂, nats"
 
     def value(self, base: Float[Array, "vocab"]) -> Float[Array, "vocab"]:
-        """d - log sum exp d, d the logits less the largest."""
+        """Log-probability of each symbol, from a row of logits."""
         base = base - base.max(axis=-1, keepdims=True)
         return base - log_sum_exponential(base)
 
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch vocab"]:
-        """Change, with all logits relative to that of the likeliest symbol."""
+        """Change of each log-probability, from changes of the logits."""
         # Softmax ignores what all logits have in common, and it would round here.
         others = relative_to_likeliest(base, change)
         return others - log_mean_exponential(base, others)
 
     def entry_symbols(self, width: int) -> Int[np.ndarray, "width"]:
-        """All symbols: entry v is that of symbol v."""
+        """All symbols in order: entry v is of symbol v."""
         return np.arange(width)
 
 
@@ -86,13 +90,13 @@ class LogProbability(Target):
         expect_integer("symbol", self.symbol, 0)
 
     def value(self, base: Float[Array, "vocab"]) -> Float[Array, "1"]:
-        """-log sum exp d, d the logits less that of the symbol."""
+        """Log-probability of the symbol, from a row of logits."""
         return -log_sum_exponential(base - base[..., self.symbol, None])
 
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch 1"]:
-        """-log sum_k p_k e^(d_k), d the changes less that of the symbol's logit."""
+        """Change of the symbol's log-probability, from changes of the logits."""
         others = change - change[..., self.symbol, None]
         return -log_mean_exponential(base, others)
 
@@ -105,11 +109,11 @@ class Loss(LogProbability):
     label = "|Δ loss|, nats"
 
     def value(self, base: Float[Array, "vocab"]) -> Float[Array, "1"]:
-        """Minus the log-probability."""
+        """Loss of the symbol, from a row of logits."""
         return -super().value(base)
 
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch 1"]:
-        """Minus the change of the log-probability."""
+        """Change of the loss, from changes of the logits."""
         return -super().change(base, change)

@@ -1,4 +1,8 @@
-"""The sum over rows of log-probabilities of a symbol each."""
+"""The sum over rows of the log-probability of one symbol each, as a joint target.
+
+A joint target is one quantity of several rows together, here rows of logits, whose
+changes are by replacing a symbol of the input.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -62,7 +66,7 @@ class LogProbabilitySum(Target):
         object.__setattr__(self, "at", at)
 
     def rows(self, length: int) -> Int[np.ndarray, "rows"]:
-        """Rows whose symbols count; raises `InputError` beyond the length."""
+        """Rows of the sum; raises `InputError` if one is beyond `length` tokens."""
         assert self.at is not None
         if max(self.at) >= length:
             raise InputError(
@@ -71,7 +75,7 @@ class LogProbabilitySum(Target):
         return np.asarray(self.at)
 
     def value(self, base: Float[Array, "rows vocab"]) -> Float[Array, "1"]:
-        """Sum of the log-probabilities."""
+        """Sum of the log-probabilities of `symbols`, from the rows' logits."""
         return -log_sum_exponential(base - self._own(base)).sum(axis=0)
 
     def change(
@@ -79,19 +83,19 @@ class LogProbabilitySum(Target):
         base: Float[Array, "rows vocab"],
         change: Float[Array, "*batch rows vocab"],
     ) -> Float[Array, "*batch 1"]:
-        """Change of the sum of the log-probabilities."""
+        """Change of the sum, from changes of the rows' logits."""
         # Relative to the row's own symbol: what all logits of a row have in common drops out.
         found = -log_mean_exponential(base, change - self._own(change))[..., 0]
         return found.sum(axis=-1, keepdims=True)
 
     @property
     def noun(self) -> str:
-        """The quantity in words, with its number of rows."""
+        """Noun of the watched quantity for messages, with its number of rows."""
         return f"the log-probabilities of {len(self.symbols)} rows, summed"
 
     @classmethod
     def parse(cls, given: Sequence[str], symbol: NumberSymbol) -> Any:
-        """Sum for listed symbols, `InputSum` for a word of `AHEAD`; None if unfit."""
+        """Sum from command-line symbols, `InputSum` from a word; None if unfit."""
         if len(given) not in (1, 2):
             return None
         first = _row(given[1]) if given[1:] else 0
@@ -103,7 +107,7 @@ class LogProbabilitySum(Target):
     def _own(
         self, rows: Float[Array, "*batch rows vocab"]
     ) -> Float[Array, "*batch rows 1"]:
-        """Entry of each row at the row's symbol."""
+        """Entry of each row of `rows` at the symbol that the row counts."""
         at = jnp.broadcast_to(jnp.asarray(self.symbols)[:, None], (*rows.shape[:-1], 1))
         return jnp.take_along_axis(rows, at, axis=-1)
 

@@ -1,4 +1,4 @@
-"""The difference of two logits."""
+"""The difference of two logits as a target, a quantity watched of a model's output."""
 
 import dataclasses
 
@@ -32,11 +32,11 @@ class LogitDifference(Target):
             )
 
     def value(self, base: Float[Array, "*batch vocab"]) -> Float[Array, "*batch 1"]:
-        """Difference of the two logits."""
+        """Difference of the two logits, from a row of logits."""
         return base[..., self.symbol, None] - base[..., self.other, None]
 
     def change(
         self, base: Float[Array, "vocab"], change: Float[Array, "*batch vocab"]
     ) -> Float[Array, "*batch 1"]:
-        """Change of the first logit less change of the second."""
+        """Change of the difference, from changes of the logits."""
         return self.value(change)

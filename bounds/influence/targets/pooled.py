@@ -1,4 +1,8 @@
-"""The model's own pooling of its final activations as a target of several rows together."""
+"""The model's own pooling of its final activations, as a joint target.
+
+A target is a quantity watched of a model's output; a joint one reads several rows
+together.
+"""
 
 import dataclasses
 from typing import Self
@@ -30,7 +34,7 @@ class Pooled(Target):
     count: Int[Array, ""] | None = dataclasses.field(default=None, repr=False)
 
     def value(self, base: Float[Array, "rows width"]) -> Float[Array, "width"] | None:
-        """Pooled vector."""
+        """Pooled vector of final activations."""
         return self._of_model(self._real(base))
 
     def change(
@@ -38,7 +42,7 @@ class Pooled(Target):
         base: Float[Array, "rows width"],
         change: Float[Array, "*batch rows width"],
     ) -> Float[Array, "*batch width"]:
-        """Change of the pooled vector."""
+        """Change of the pooled vector, from changes of final activations."""
         return self._of_model.change(self._real(base), self._real(change))
 
     def of(self, model: Transformer) -> Self:
@@ -51,16 +55,16 @@ class Pooled(Target):
         return dataclasses.replace(self, pooling=model.pooling)
 
     def rows(self, length: int) -> Int[np.ndarray, "rows"]:
-        """Rows that are pooled."""
+        """Positions of the rows that are pooled in an input of `length` tokens."""
         return self._of_model.rows(length)
 
     def padded(self, count: int) -> Self:
-        """Target that pools the first `count` rows alone."""
+        """The target for a padded input, pooling the first `count` rows alone."""
         return dataclasses.replace(self, count=jnp.asarray(np.int32(count)))
 
     @property
     def noun(self) -> str:
-        """The quantity in words."""
+        """Noun of the watched quantity, for messages."""
         return "the pooled vector"
 
     def _real(

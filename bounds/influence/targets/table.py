@@ -1,4 +1,7 @@
-"""The table of targets by name, and checks of a requested target."""
+"""The table of targets by name, and checks of a requested target.
+
+A target is a quantity watched of a model's output at one or more watched rows.
+"""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -58,7 +61,7 @@ def as_value(target: Any) -> Any:
 
 
 def check_target(model: Transformer, target: Any) -> Any:
-    """Checked target for a model: a value, or the name "activation" or "logits"."""
+    """Target checked for a model: a value, or the name "activation" or "logits"."""
     if not isinstance(target, Target | TargetFunction):
         choose_name("target", target, tuple(_NAMED))
     value = as_value(target)
@@ -78,7 +81,7 @@ def check_head_row(
     rows: Sequence[int],  # not looked at where the target has rows of its own
     length: int,
 ) -> None:
-    """Raises `InputError` if a head of sequences is read at a row other than its own."""
+    """Raises `InputError` if a sequence head is watched at a row other than its own."""
     value = as_value(target)
     if model.head_row is None or value.reads == "activation":
         return
@@ -102,7 +105,7 @@ def check_grammar(text: str) -> None:
 
 
 def parse_target(text: str, symbol: NumberSymbol) -> Any:
-    """Returns the target that a text names; `symbol` gives the number of a symbol's name."""
+    """Target that a text such as "kl" names; `symbol` maps symbol names to numbers."""
     word, *given = text.split(":")
     if word not in TARGETS:
         raise InputError(f"{show(text)} is no target; expected {GRAMMAR}")
@@ -115,7 +118,7 @@ def parse_target(text: str, symbol: NumberSymbol) -> Any:
 
 
 def number_symbol(name: str, tokenizer: Tokenizer | None, where: str) -> int:
-    """Number of the symbol with a name, by the tokenizer, or the number typed."""
+    """Number of a symbol, from its name by the tokenizer, or from its digits."""
     if name in AHEAD and (tokenizer is None or name not in tokenizer.names):
         raise InputError(
             f"{where}: {name} stands for symbols of the input, in "
@@ -133,10 +136,10 @@ def number_symbol(name: str, tokenizer: Tokenizer | None, where: str) -> int:
 
 
 def unit_of(text: str) -> str:
-    """Label, with its unit, of the change of the target that a text names."""
+    """Label, with unit, of the size of change of the target that a text names."""
     return TARGETS[text.partition(":")[0]].label
 
 
 def target_key(target: Any) -> str:
-    """Text of a target in keys of a store: its word, or its repr."""
+    """Text of a target in keys of stored results: its name, or its repr."""
     return target if isinstance(target, str) else repr(target)
