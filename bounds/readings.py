@@ -1,11 +1,14 @@
 """Readings of row programs: functions with one rule for each class of operation.
 
-A reading is a `functools.singledispatch` over operations. It refuses by name the
-operations it has no rule for, and so do the methods that need it, before they begin
+A row program is the sequence of operations (norm, affine map, activation, ...) that a
+layer applies to each row before or after attention. A method is one that computes or
+bounds the effect of a substitution, another symbol at one position. A reading is a
+`functools.singledispatch` over operations. It refuses by name the operations it has no
+rule for, and so do the methods that need it, before they begin
 (`unsupported_operation`).
 
-One reading stands here: `slope`, the slope of a program at its base, as cotangents pulled
-back through its steps.
+One reading stands here: `slope`, the slope of a program at its base, as cotangents
+pulled back through its steps.
 """
 
 import dataclasses
@@ -38,14 +41,14 @@ Cotangents: TypeAlias = Float[Array, "... outputs _"]
 
 
 def no_rule(reading: str, operation: Operation) -> InputError:
-    """Error of a reading without a rule for an operation."""
+    """`InputError` of a reading without a rule for an operation."""
     return InputError(_said(reading, operation) + "; use a method that does without")
 
 
 def unsupported_attention(
     layers: tuple[Layer, ...], known: tuple[str, ...] = ()
 ) -> str | None:
-    """Reason that a method has no rule for a part of a layer's attention, or None."""
+    """Reason that some layer's attention has a part that is not `known`, or None."""
     # Forward passes and exact changes use `jax_models.model.attending`, which has all
     # parts; `known` names the parts that the method follows itself.
     for depth, layer in enumerate(layers):
@@ -57,7 +60,7 @@ def unsupported_attention(
 
 
 def unsupported_layers(model: object) -> str | None:
-    """Reason that a change of one row cannot be carried through layers, or None."""
+    """Reason that the change of one row cannot be carried through layers, or None."""
     if not isinstance(model, Transformer):
         return "it needs the model's layers, and a bare function has none to see"
     if not model.layers:
@@ -66,7 +69,7 @@ def unsupported_layers(model: object) -> str | None:
 
 
 def unsupported_dropout(model: Transformer) -> str | None:
-    """Reason that a substitution may change the embeddings of other rows, or None."""
+    """Reason that a substitution may change other rows' embeddings, or None."""
     dropout = model.token_dropout
     if isinstance(model.position, PairTable):
         return (
@@ -83,7 +86,7 @@ def unsupported_dropout(model: Transformer) -> str | None:
 
 
 def unsupported_model(model: Transformer, known: tuple[str, ...] = ()) -> str | None:
-    """Reason that methods without rules but for the `known` parts refuse it, or None."""
+    """Reason that a model has parts other than plain layers and `known`, or None."""
     if isinstance(model.position, PairTable):
         return unsupported_dropout(model)
     if model.token_dropout is not None:
@@ -101,7 +104,7 @@ def unsupported_model(model: Transformer, known: tuple[str, ...] = ()) -> str | 
 
 
 def of_one_text(model: Transformer, symbols: Collection[int]) -> Transformer:
-    """The model for inputs of `symbols`, all tokens of which are of the first type."""
+    """Model equal on inputs of `symbols`, without token types if none separates them."""
     table = model.position
     # Unchanged without token types, and where a separator may begin the second type.
     if not isinstance(table, PairTable) or table.separator in symbols:
@@ -114,7 +117,7 @@ def unsupported_operation(
     reading: Callable[..., Any],
     apart: type[Operation] | tuple[()] = (),
 ) -> str | None:
-    """Reason that an operation or attention part of the layers has no rule, or None."""
+    """Reason that `reading` has no rule for a part of the layers, or None."""
     # What goes by readings asks what each row sees, position by position.
     if found := unsupported_attention(layers, known=(WINDOW,)):
         return found
@@ -148,7 +151,7 @@ def _said(reading: str, operation: Operation) -> str:
 
 
 def unsupported_padding(model: Transformer) -> str | None:
-    """Reason why rows of a model depend on rows that no mask shows them, or None."""
+    """Reason why padding could change rows of a model that cannot see it, or None."""
     if shared_symbols(model):
         return "some symbols move all rows"
     if model.position is not None and model.position.depends_on_length:
@@ -224,7 +227,7 @@ def pull(
     base: Mapping[str, Float[Array, "..."]],
     given: Mapping[str, Float[Array, "..."]],
 ) -> dict[str, Float[Array, "..."]]:
-    """Cotangents of the rows of a program by name, from those given for rows it writes."""
+    """Cotangents of a program's rows by name, from those `given` for rows it writes."""
     # `base` must hold the rows [rows, width] that nonlinear steps read; `given` holds
     # cotangents [outputs, width], or [rows, outputs, width] of every row.
     found = dict(given)

@@ -1,6 +1,7 @@
 """Scores of substitutions by a masked language model: its log-odds at the position.
 
-The wild type of a position is the input's own symbol there.
+The wild type of a position is the input's own symbol there. A scan is a table of
+changes of logits by edits of the input; its base are the logits of the unchanged input.
 
 Source:
     Meier, Rao, Verkuil, Liu, Sercu, Rives, Language models enable zero-shot prediction of
@@ -115,7 +116,7 @@ def _log_odds(
     unit: Unit,
     masked: bool,
 ) -> Recipe:
-    """Recipe of log-odds against the wild type, by each position's own logits."""
+    """Recipe of log-odds of symbols against the wild type, at each position."""
     letters, at = letters_and_residues(model, tokens, symbols, positions)
     choose_name("unit", unit, get_args(Unit))
     return Recipe(
@@ -131,7 +132,7 @@ def _log_odds(
 
 
 def _scores(scan: Scan, letters: Sequence[int], unit: Unit, masked: bool) -> Scan:
-    """Log-odds of `letters`, from changes of each position's own logits [positions, 1, V]."""
+    """Scan of log-odds of `letters`, from a scan of each position's own logits."""
     base = scan.base_of
     assert isinstance(base, Base) and scan.base is not None
     odds = _against_wild_type(scan, scan.base[:, 0], letters, unit)
@@ -167,7 +168,7 @@ def _against_wild_type(
     unit: Unit,
     join: Any = np.subtract,
 ) -> Float[np.ndarray, "positions letters"]:
-    """`join` of each letter's entry and the wild type's, in `unit`; NaN for the wild type."""
+    """`join` of each letter's logit and the wild type's; NaN for the wild type."""
     own = scan.tokens[scan.positions][:, None]
     wild = np.take_along_axis(table, own, axis=1)
     found = join(table[:, list(letters)], wild) / (math.log(2) if unit == "bits" else 1)

@@ -1,7 +1,8 @@
 """Recipes, and checks of their symbols and positions.
 
 A recipe is a published map or score, computed by one scan: the changes of an output by
-edits of an input at each of several positions.
+edits of an input at each of several positions. Symbols are the substitutes put in
+there.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ SET = ("target", "rows", "target_symbols", "reduce", "diagonal")
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Scan of one input for a recipe, and the values that the recipe makes of the scan."""
+    """Options of the scan of one input, and a function from the scan to the result."""
 
     symbols: tuple[int, ...] | None  # the substitutes, if any
     positions: list[int]
@@ -53,7 +54,7 @@ class Recipe:
         run: Run | None = None,
         **options: Any,
     ) -> Scan:
-        """Values of the recipe for one input, by the options of `scan`."""
+        """Result of the recipe for one input; `options` are those of `bounds.scan`."""
         run = check_run(run)
         request = build_request(
             model,
@@ -72,7 +73,7 @@ class Recipe:
 
 
 def _scan_unchanged(request: InfluenceRequest) -> Scan:
-    """Scan of the input itself, whose changes are 0."""
+    """Scan of the unchanged input: all changes 0, with values of the target as base."""
     assert request.layout is not None
     none = np.zeros((len(request.layout.positions), 1, *request.layout.shape))
     stated = {
@@ -89,7 +90,7 @@ def _scan_unchanged(request: InfluenceRequest) -> Scan:
 
 
 def recipe(plan: Callable[P, Recipe]) -> Callable[P, Any]:
-    """Decorates a function that returns a `Recipe` to return the values, of any inputs."""
+    """Decorates a function that returns a `Recipe`, to run it on one or more inputs."""
     signature = inspect.signature(plan)
     own = signature.parameters.keys()
 
@@ -112,7 +113,7 @@ def recipe(plan: Callable[P, Recipe]) -> Callable[P, Any]:
 
 
 def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, ...]:
-    """The symbols of a recipe, checked; by default all that the model substitutes."""
+    """Checked symbols of a recipe; by default all that the model substitutes."""
     model = check_model(model)
     if symbols is None:
         return tuple(model.substitutable or range(model.vocab_size))
@@ -127,7 +128,7 @@ def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, 
 def residues_of(
     model: Transformer, tokens: Any, positions: Sequence[int] | None
 ) -> list[int]:
-    """Positions, checked; by default all of symbols substitutable and not special."""
+    """Checked positions; by default those of substitutable, not special symbols."""
     model = check_model(model)
     checked = np.asarray(check_tokens(model.vocab_size, tokens))
     if positions is not None:
@@ -144,7 +145,7 @@ def letters_and_residues(
     symbols: Sequence[int] | None,
     positions: Sequence[int] | None,
 ) -> tuple[tuple[int, ...], list[int]]:
-    """Symbols and positions; refuses a model without one logit for each symbol."""
+    """Checked symbols and positions; refuses models without a logit per symbol."""
     if check_model(model).classes != model.vocab_size:
         found = f"{model.classes} logits and {model.vocab_size} symbols"
         if model.classes is None:

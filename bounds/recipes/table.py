@@ -1,4 +1,8 @@
-"""The table of recipes by name, of each the options of a scan that it sets."""
+"""The table of recipes by name, each with the options of a scan that it sets.
+
+A recipe is a published score, computed by a scan: a table of changes of an output by
+edits of an input at each position.
+"""
 
 import inspect
 from typing import Any
@@ -32,7 +36,7 @@ def plan_recipe(
     tokenizer: Tokenizer | None,  # whose mask is taken
     **given: Any,
 ) -> Recipe:
-    """A recipe for one input; `InputError` where a mask is needed and none is known."""
+    """Recipe `name` for one input; `InputError` if a mask is needed and not known."""
     if name == "masked_marginals":
         masks = [] if tokenizer is None else [x for x in MASKS if x in tokenizer.names]
         if tokenizer is not None and masks:

@@ -32,18 +32,18 @@ def sixteen_units(unit: float) -> float:
 
 
 def move_alike(tree: Any, run: int, step: Step = sixteen_units) -> Any:
-    """`tree` with every float moved, equal entries of an array in the same direction."""
+    """Pytree with every float moved, equal entries of an array in one direction."""
     # Equal entries stay equal: symbols, heads, ties.
     return _moved(tree, run, step, alike=True)
 
 
 def move_apart(tree: Any, run: int, step: Step = sixteen_units) -> Any:
-    """`tree` with every float moved, each entry of an array with a sign of its own."""
+    """Pytree with every float moved, each entry of an array with a sign of its own."""
     return _moved(tree, run, step, alike=False)
 
 
 def float_leaves(tree: Any) -> list[Any]:
-    """Arrays of floats, and floats, of a pytree."""
+    """Leaves of a pytree that are floats or arrays of floats."""
     return [x for x in jax.tree.leaves(tree) if _is_float(x)]
 
 
@@ -71,7 +71,7 @@ def _is_float(leaf: Any) -> bool:
 
 
 def _move(leaf: Any, least: float, step: Step, salt: int, alike: bool) -> Any:
-    """The leaf moved, of the same type; unchanged if it holds no floats."""
+    """Leaf of a pytree with its floats moved, type kept; unchanged without floats."""
     if not _is_float(leaf):
         return leaf
     values = np.array(leaf, order="C")  # of 0 axes too

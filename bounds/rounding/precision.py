@@ -1,4 +1,4 @@
-"""Matrix products of changes in half precision.
+"""Matrix products of changes, by substitutions of input symbols, in half precision.
 
 An operand is split into parts: numbers of the type whose sum is near the operand, 8
 binary digits a part in bfloat16 and 11 in float16. Parts are multiplied exactly and
@@ -39,7 +39,7 @@ class Rounding:
         moves: Sequence[bool],  # of the operands
         options: Mapping[str, Any],  # parameters of the primitive
     ) -> Numbers:
-        """`dot_general` of two rounded operands, in their own type."""
+        """`dot_general` of operands rounded to half precision, in their own type."""
         dimensions = options["dimension_numbers"]
         # A power of two is taken out of each row first, so that the type's range does not
         # matter.
@@ -92,7 +92,7 @@ class Rounding:
 
 
 def _row_scale(array: Numbers, contracted: Sequence[int]) -> Numbers:
-    """Power of two near the largest entry over `LARGEST` of each row; 1 for zeros."""
+    """Power of two near each row's largest entry / `LARGEST`; 1 for a row of zeros."""
     largest = jnp.abs(array).max(axis=contracted, keepdims=True) / LARGEST
     # Without digits of a mantissa a power of two is left, by which division is exact.
     scale = jax.lax.reduce_precision(largest, jnp.finfo(array.dtype).nexp, 0)
@@ -106,7 +106,7 @@ PRECISIONS = {"bfloat16": Rounding("bfloat16", fixed=2), "float16": Rounding("fl
 
 
 def choose_precision(model: Any, precision: Any) -> Rounding | None:
-    """`Rounding` by its name, None for None; an InputError if the model excludes it."""
+    """`Rounding` of a precision's name; `InputError` if the model excludes it."""
     if precision is None:
         return None
     choose_name("precision", precision, tuple(PRECISIONS))

@@ -8,9 +8,9 @@ largest let w be the median of m / v, at least 16 u, and m_0 the median of m. Th
     R = max(4 (m + max(w v, m_0)), floor),   of a difference of two results,
     floor = max(2^10 n t A, c v_max),
 
-with u the unit roundoff of the float type, t its least normal number, n the terms of a sum
-that may underflow, A the largest magnitude among the program's inputs, at least 1, v_max
-the largest v, and c = 2^-60 of single precision and below, 2^-500 of double.
+with u the unit roundoff of the float type, t its least normal number, n the terms of a
+sum that may underflow, A the largest magnitude among the program's inputs, at least 1,
+v_max the largest v, and c = 2^-60 of single precision and below, 2^-500 of double.
 
 This is a model of rounding, tested in docs/precision.md, and no proof: it supposes that
 a number that rounds only inside the program rounds like one whose rounding was redrawn.
@@ -79,7 +79,7 @@ def farthest(
 
 
 def largest_magnitude(tree: Any) -> float:
-    """A: the largest finite magnitude among a pytree's floats, at least 1."""
+    """Largest finite magnitude A among a pytree's floats, at least 1."""
     floats = (np.abs(np.asarray(x, np.float64)) for x in float_leaves(tree))
     return max(
         (float(x.max(initial=1.0, where=np.isfinite(x))) for x in floats), default=1.0

@@ -1,10 +1,12 @@
 """The largest influence, ranked in half precision and decided in float64 from the top.
 
-All substitutions are estimated by products in half precision, from a base pass in
-float32. A sample of them and the largest estimates are computed in float64, block by
-block, until every other estimate is below the largest by a margin: `MARGIN` times the
-largest relative error of all that were computed. That nothing larger was left out is an
-estimate, and the result has a measured error.
+The influence of a substitution (another symbol at one position) is the size of the
+change of a watched output. All influences are estimated by products in half precision,
+from a base pass (of the unchanged input) in float32. A sample of them and the largest
+estimates are decided, which is to compute them in float64, block by block, until every
+other estimate is below the largest by a margin: `MARGIN` times the largest relative
+error of all that were decided. That nothing larger was left out is an estimate, and the
+result has a measured error.
 """
 
 import dataclasses
@@ -27,7 +29,7 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 def measure_error(request: InfluenceRequest) -> MeasuredError | None:
-    """Relative errors of half precision on a sample of substitutions; None without any."""
+    """Relative errors of half precision on a sample of influences; None without any."""
     if not len(request.pairs):
         return None
     chosen = sample_of(len(request.pairs))
@@ -58,7 +60,7 @@ def sample_of(count: int) -> Int[np.ndarray, "sample"]:
 def relative_errors(
     estimates: Float[np.ndarray, "*results"], values: Float[np.ndarray, "*results"]
 ) -> Float[np.ndarray, "*results"]:
-    """|estimate - value| / |value|: infinite for a value of 0 with another estimate."""
+    """|estimate - value| / |value|; 0 if both are 0, infinite if the value alone is."""
     off, size = np.abs(estimates - values), np.abs(values)
     return np.divide(off, size, out=np.where(off > 0, np.inf, 0.0), where=size > 0)
 
@@ -94,7 +96,7 @@ def decide_ranked(
     name: str,  # of the half precision
     run: Run,
 ) -> Enclosures:
-    """Influences, the largest in float64; the estimates left have a measured error."""
+    """Influences, the largest decided in float64; others have a measured error."""
     sizes = way.sizes(request), INCREMENTAL.sizes(request)
     proposals = Proposals.open(request, way, run, name, way.name, sizes)
     _estimate(proposals, request, name)
@@ -137,7 +139,7 @@ def decide_ranked(
 
 
 def _estimate(proposals: Proposals, request: InfluenceRequest, name: str) -> None:
-    """Adds all influences in half precision to `proposals`; infinity for any not finite."""
+    """Adds all half-precision estimates to `proposals`, infinity for non-finite ones."""
     low = request.in_dtype("float32", precision=PRECISIONS[name])
     for block in remaining_blocks(proposals.known.done, low, INCREMENTAL, 0):
         values = np.where(np.isfinite(block.values), block.values, np.inf)

@@ -1,9 +1,10 @@
 """A traced program of changes with its products in half precision.
 
-The traced program of the changes has two kinds of arrays: those that the base pass fixes
-(weights, rows, scores, summaries), and those that have *moved*, which a change enters.
-Every `dot_general` that a moved array enters is replaced, in whatever loop, branch or
-call it stands (`Rounding.product`), and nothing else.
+The program computes how outputs change when symbols of an input are replaced. Its
+traced jaxpr has two kinds of arrays: those that the base pass, of the unchanged input,
+fixes (weights, rows, scores, summaries), and those that have *moved*, which a change
+enters. Every `dot_general` that a moved array enters is replaced, in whatever loop,
+branch or call it stands (`Rounding.product`), and nothing else.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ def round_products(
     arguments: tuple[Any, ...],
     moves: tuple[Any, ...],  # pytrees of booleans, of the arguments' structure
 ) -> Any:
-    """function(*arguments) with rounded products of moved arrays."""
+    """Result of function(*arguments) with half-precision products of moved arrays."""
     program, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     entering = jax.tree.leaves(moves)
     found = _run(rounding, program, entering, jax.tree.leaves(arguments))
@@ -72,7 +73,7 @@ def _run(
 def _rounded(
     rounding: Rounding, equation: Any, moves: Sequence[bool]
 ) -> dict[str, Any]:
-    """Parameters of an operation, the products in its nested programs rounded."""
+    """Parameters of an operation, with products in its nested programs rounded."""
     parameters = dict(equation.params)
     for name, programs in _programs(equation, moves).items():
         rounded = tuple(
@@ -113,7 +114,7 @@ def _which(variables: Sequence[Any], moving: set[Any]) -> list[bool]:
 
 
 def _moving(jaxpr: Jaxpr, entering: Sequence[bool]) -> set[Any]:
-    """Moved variables of a program, of whose arguments `entering` marks the moved."""
+    """Set of moved variables of a program; `entering` marks its moved arguments."""
     moving = {x for x, moves in zip(jaxpr.invars, entering, strict=True) if moves}
     for equation in jaxpr.eqns:
         moves = _which(equation.invars, moving)
@@ -168,7 +169,7 @@ def _programs(
 
 
 def _settled(body: Jaxpr, moves: list[bool], first: int, last: int) -> list[bool]:
-    """Mask of a loop body's arguments that move in any round; [first, last) is the carry."""
+    """Mask of loop body arguments that move in any round; [first, last) is the carry."""
     while True:
         # What moves at the end of a round moves at the start of the next: until nothing is
         # added.
