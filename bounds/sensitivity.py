@@ -1,7 +1,10 @@
 """Average sensitivity of a scalar target f: as_n, the mean of s(x) over uniform inputs.
 
-s(x) is the number of positions of x at which some substitution changes the sign of f, or
-its real form (`average_sensitivity`). The sign of f is a model's decision by default.
+s(x) is the number of positions of x at which some substitution changes the sign of f,
+or its real form (`average_sensitivity`). A substitution puts another symbol at one
+position. The sign of f is a model's decision by default. Rounding leaves values, and
+with them s(x), between a lower and an upper end; a scan is a table of the changes of f
+by all substitutions in one input, each a cell. A margin is a logit less a threshold.
 `SensitivityCurve` has the means of several lengths, a fitted power of n and a figure.
 """
 
@@ -77,7 +80,7 @@ class AcceptMargin(Target):
     threshold: float = dataclasses.field(metadata=STATIC)
 
     def value(self, base: Float[Array, "*batch classes"]) -> Float[Array, "*batch 1"]:
-        """Margin of a row of logits."""
+        """Margin, from a row of logits."""
         return base[..., self.class_, None] - self.threshold
 
     def change(
@@ -88,7 +91,7 @@ class AcceptMargin(Target):
 
 
 def decision_of(model: Transformer) -> Target:
-    """Target whose sign is the decision of a model's read-out."""
+    """Target f whose sign is the decision of a model's read-out."""
     require_readout(model, "a sensitivity counts changes of a decision: give a target")
     if model.accept is not None:
         return AcceptMargin(model.accept.class_, model.accept.threshold)
@@ -110,7 +113,7 @@ def _outputs(
     rows: Int[Array, "rows"],
     run: UInt[Array, ""],
 ) -> Any:
-    """Values of `target`, the largest magnitude met, and a joint report of close scores."""
+    """Values of `target` on `inputs`, their largest magnitude, report of score ties."""
 
     def one(tokens: Int[Array, "tokens"]) -> Any:
         outputs, largest, report = base_outputs(model, target, tokens, rows, run)
@@ -123,7 +126,7 @@ def _outputs(
 def scalar_values(
     request: InfluenceRequest, inputs: Int[np.ndarray, "inputs tokens"], ties: TieRule
 ) -> tuple[Float[np.ndarray, "inputs"], Float[np.ndarray, "inputs"]]:
-    """Values of a request's scalar target at every input, and their rounding radii."""
+    """Values f(x) of a request's scalar target at all inputs x, and rounding radii."""
     size = max(1, BLOCK // inputs.shape[1])
     blocks = np.split(inputs, range(size, len(inputs), size))
     found, magnitude, met = [], 1.0, []
@@ -186,7 +189,7 @@ class Sensitivity(OfKind):
 
     @property
     def mean(self) -> float:
-        """Middle of the ends."""
+        """Mean of s(x): the middle of `lower` and `upper`."""
         return (self.lower + self.upper) / 2
 
 
@@ -293,7 +296,7 @@ def average_sensitivity(
 
 
 def is_listed(source: SampledInputs, length: int) -> bool:
-    """True if the inputs of a length are few enough to be listed."""
+    """True if all inputs of a length are at most `ENUMERATED` in number."""
     free = length - (source.end is not None)
     return free * math.log(len(source.symbols)) <= math.log(ENUMERATED) + 1e-9
 
@@ -301,7 +304,7 @@ def is_listed(source: SampledInputs, length: int) -> bool:
 def _interval(
     lower: Shaped[np.ndarray, "inputs"], upper: Shaped[np.ndarray, "inputs"], most: int
 ) -> tuple[float, float]:
-    """95 % interval of as_n from samples, within [0, most]."""
+    """95 % interval of as_n within [0, most], from ends of s(x) of sampled inputs."""
     count = len(lower)
     quantile = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
     below, above = (
@@ -318,7 +321,7 @@ def _interval(
 def _of_all_inputs(
     request: InfluenceRequest, source: SampledInputs, form: Form, ties: TieRule
 ) -> Float[np.ndarray, "2 inputs"]:
-    """Lower and upper end of s(x) for each of all inputs of a length."""
+    """Lower and upper ends of s(x) of all inputs of the length of a request's input."""
     free = request.tokens.size - (source.end is not None)
     shape = (len(source.symbols),) * free
     tokens = np.asarray(source.symbols, np.int32)[np.indices(shape).reshape(free, -1).T]
@@ -364,7 +367,7 @@ def _flips(
     lines: tuple[Float[np.ndarray, "*lines"], ...],
     axis: int,
 ) -> Bool[np.ndarray, "2 ..."]:
-    """Masks of values with another on their line of certainly, and possibly, other sign."""
+    """Masks of values whose line certainly, and possibly, has a value of other sign."""
     # Lines go along an axis through all symbols of a position. Each has two or more, so
     # that one whose own sign is open possibly differs, as it does from itself.
     (low, high), (line_low, line_high) = ends, lines
@@ -381,7 +384,7 @@ def _quarter_squares(
     values: tuple[Float[np.ndarray, "*values"], ...],
     changes: tuple[Float[np.ndarray, "*values"], ...],
 ) -> Float[np.ndarray, "2 *values"]:
-    """Ends of a quarter of squared changes; refuses values certainly outside [-1, 1]."""
+    """Lower and upper ends of squared changes / 4; refuses values outside [-1, 1]."""
     low, high = values
     if (outside := (low > 1) | (high < -1)).any():
         value = float(((low + high) / 2)[outside][0])
@@ -395,7 +398,7 @@ def _quarter_squares(
 
 
 def as_row(found: Sensitivity) -> dict[str, Any]:
-    """Row of a table for one length; the interval's ends are None where there is none."""
+    """Table row of one length's result; interval ends are None without an interval."""
     row = {**vars(found), "mean": found.mean, "n": found.length}
     ends = row.pop("interval") or (None, None)
     del row["length"], row["form"]
@@ -441,7 +444,7 @@ class SensitivityCurve:
 
     @property
     def finding(self) -> str:
-        """The power of n in a sentence."""
+        """Sentence on the fitted power of n, or on why none is fitted."""
         fit = self.fit
         if not self.power:
             return (
@@ -455,12 +458,12 @@ class SensitivityCurve:
         )
 
     def record(self) -> dict[str, Any]:
-        """The rows, the fit with its interval, and the finding, for a JSON file."""
+        """Rows, power-law fit with its interval, and finding, for a JSON file."""
         fit = dataclasses.asdict(self.fit) | {"interval": exponent_interval(self.fit)}
         return {"fit": fit, "finding": self.finding, "rows": self.rows}
 
     def report(self, form: Form) -> str:
-        """Table of the means, and the finding."""
+        """Text of the table of means at each length, then the finding."""
         counted = (
             f"Average sensitivity over uniform inputs of n tokens: {COUNTED[form]}."
         )

@@ -1,10 +1,11 @@
 """Cells of a curve: its measurements, its bounds, and their rows read from a store.
 
-A curve is the largest influence of one symbol against the input's length n. A cell is one
-computation, whose result is a row of a store under a key of all that it depends on. The
-measurement of one input and each bound are cells of their own, so that asking for another
-bound later computes that bound alone. A bound that holds for all inputs of a length is
-computed once and stands in every row of that length.
+A curve is the largest influence of one symbol against the input's length n. A cell is
+one computation, whose result is a row of a store under a key of all that it depends on.
+The measurement (the largest influence on one input) and each bound are cells of their
+own, so that asking for another bound later computes that bound alone. A bound that
+holds for all inputs of a length is computed once and stands in every row of that
+length. A subject is a model with its inputs and the question measured on each.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ BesideKey = tuple[str, int, int]  # kind of bound, n, input
 
 @dataclasses.dataclass(frozen=True)
 class CurveCells:
-    """Cells of one curve: its measurements, and bounds at their lengths and beyond."""
+    """Cells of one curve: measurements, bounds at their lengths and at longer ones."""
 
     subject: Subject  # the model, its inputs, and the question measured on each
     measurements: Sequence[Cell]  # one for each length and input
@@ -46,11 +47,11 @@ class CurveCells:
 
     @property
     def bounds(self) -> list[Cell]:
-        """Cells of all bounds, at the lengths measured and at longer ones."""
+        """Cells of all bounds, at the lengths measured and at longer lengths."""
         return [*self.beside.values(), *self.beyond.values()]
 
     def read_beyond(self, store: ResultStore) -> list[dict[str, Any]]:
-        """Returns a row for each longer length with a bound in the store that applies."""
+        """Rows of the bounds at longer lengths, as far as the store has them."""
         rows: dict[int, dict[str, Any]] = {}
         for (name, n), cell in self.beyond.items():
             found = store.find(cell.config)
@@ -63,7 +64,7 @@ class CurveCells:
         return list(rows.values())
 
     def read(self, store: ResultStore) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """Returns stored measurements with their bounds, and why other bounds fail."""
+        """Stored rows of measurements with their bounds; reasons for missing bounds."""
         rows, reasons = [], {}
         for cell in self.measurements:
             row = store.find(cell.config)
@@ -84,7 +85,7 @@ class CurveCells:
 
 
 def lengths_beyond(last: int, extend_to: int | None) -> list[int]:
-    """Returns powers of ten above `last` up to `extend_to`, and `extend_to` itself."""
+    """Lengths beyond `last`: powers of ten below `extend_to`, and `extend_to`."""
     end = extend_to or 0
     powers = [10**k for k in range(len(str(end)))]
     return sorted({n for n in (*powers, end) if last < n <= end})
@@ -96,7 +97,7 @@ def curve_cells(
     beyond: Sequence[int] = (),
     folder: Path | None = None,
 ) -> CurveCells:
-    """Returns the cells of one curve; screening methods keep checkpoints in `folder`."""
+    """Cells of one curve; methods that screen keep their checkpoints in `folder`."""
     beside, far = {}, {}
     for kind in map(CURVE_BOUNDS.__getitem__, bounds):
         for (n, index), tokens in subject.inputs.items():
@@ -120,7 +121,7 @@ def _measurement(
     tokens: Int[np.ndarray, "tokens"],
     folder: Path | None,
 ) -> Cell:
-    """Returns the cell of the exact influence on one input."""
+    """Cell of the measurement of one input, number `index` of its length."""
     row = {"n": len(tokens), "weighting": subject.label, "input": index}
     asked = dataclasses.asdict(subject.question)
     choice = None
@@ -154,7 +155,7 @@ def _measurement(
 def _bound(
     subject: Subject, kind: CurveBound, index: int, tokens: Int[np.ndarray, "tokens"]
 ) -> Cell:
-    """Returns the cell of one kind of bound, for one input or for its length."""
+    """Cell of one kind of bound, for one input or for all inputs of its length."""
     question = subject.question
     config = {
         **_shared(subject),
@@ -179,7 +180,7 @@ def _bound(
 
 
 def _shared(subject: Subject) -> dict[str, Any]:
-    """Entries that the keys of all cells of a subject share."""
+    """Entries that the store keys of all cells of a subject have in common."""
     return {
         "command": "curve",
         "version": __version__,

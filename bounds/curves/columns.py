@@ -1,7 +1,9 @@
 """Bounds, claims and an estimate that a curve shows with its exact influences.
 
-Each kind is one row of `CURVE_BOUNDS`: its computation, and the name, heading and look of
-each of its columns. Where a kind does not apply to a model (hard attention has no
+A curve is a table with one row per input or length n: the exact influence (the largest
+change of an output by replacing one symbol), and columns to compare with it. Each kind
+of bound is one row of `CURVE_BOUNDS`: its computation, and the name, heading and look
+of each of its columns. Where a kind does not apply to a model (hard attention has no
 Lipschitz constant), its columns are None and `REASON` has the reason.
 """
 
@@ -52,7 +54,7 @@ class CurveColumn:
     in_decades: bool = False  # whether the numbers are decimal logarithms
 
     def decades(self, value: float | None) -> float | None:
-        """Decimal logarithm of a number of the column; None for None or 0."""
+        """Decimal logarithm of a value of the column; None for None or 0."""
         if value is None or self.in_decades:
             return value
         return math.log10(value) if value > 0 else None
@@ -60,7 +62,7 @@ class CurveColumn:
 
 @dataclasses.dataclass(frozen=True)
 class CurveBound:
-    """One kind of number to compare with the exact influence."""
+    """One kind of bound, claim or estimate to compare with the exact influence."""
 
     name: str  # by which options choose it
     # Description in a printed table, after "for that input" or "over all inputs of the
@@ -84,7 +86,7 @@ class CurveBound:
     def measure(
         self, model: Transformer, tokens: Tokens, question: Question, seed: int
     ) -> dict[str, Any]:
-        """Returns the columns and `REASON`: numbers and None, or Nones and the reason."""
+        """Computed columns by name, and `REASON`: None, or why all columns are None."""
         if model.is_hard and not self.of_hard:
             return {**self.missing, REASON: HARD}
         try:
@@ -122,7 +124,7 @@ def _closed_forms(
 
 
 def _log10(statement: Bound | Claim | None) -> float | None:
-    """Returns the statement's decimal logarithm; None without one or if it is not finite."""
+    """Decimal logarithm of a bound or claim; None without one or if not finite."""
     return None if statement is None else _finite(statement.log10_value)
 
 
@@ -219,7 +221,7 @@ def bound_columns() -> list[str]:
 
 
 def shown_bounds() -> list[CurveBound]:
-    """Kinds as tables order them: of one input, then of hard models too, then others."""
+    """Kinds of bounds in table order: of one input, of hard models too, others."""
     return sorted(
         CURVE_BOUNDS.values(), key=lambda kind: (not kind.per_input, not kind.of_hard)
     )

@@ -1,4 +1,9 @@
-"""Bound curves: the maximum influence of one symbol against the length n."""
+"""Bound curves: the maximum influence of one symbol against the length n.
+
+An influence is the size of the change of an output by replacing one symbol of the
+input; a measurement is the maximum influence on one input, with a lower and an upper
+end.
+"""
 
 import dataclasses
 import math
@@ -66,7 +71,7 @@ class BoundCurve(RowPerLength):
 
     @property
     def table(self) -> Table:
-        """The rows of largest influence, one per n."""
+        """Rows of the largest measurement at each n."""
         by_length: dict[int, list[Mapping[str, Any]]] = {}
         for row in self.measurements:
             by_length.setdefault(row["n"], []).append(row)
@@ -86,7 +91,7 @@ class BoundCurve(RowPerLength):
 
     @property
     def enclosed(self) -> int:
-        """Number of measurements whose two ends are too far apart to count as exact."""
+        """Number of measurements whose ends are too far apart to count as exact."""
         return sum(row["kind"] == "enclosure" for row in self.measurements)
 
     @property
@@ -210,7 +215,7 @@ def bound_curve(
 def read_curve(
     cells: CurveCells, store: ResultStore, trained_to: int | None = None
 ) -> BoundCurve:
-    """Returns the curve of the measurements and bounds that a store holds."""
+    """Curve of the measurements and bounds that a store holds."""
     rows, without = cells.read(store)
     missing = len(cells.measurements) - len(rows)
     subject = cells.subject
@@ -284,7 +289,7 @@ def corrected_gap(curve: BoundCurve) -> Gap | None:
 
 
 def _largest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the row of largest influence, the first of equals, with the count of zeros."""
+    """First row of largest influence among rows of one n, with the number of zeros."""
     values = [influence_value(row) for row in rows]
     best = rows[int(np.argmax(values))]
     return {**best, "zeros": values.count(0.0)}
@@ -293,7 +298,7 @@ def _largest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _points(
     rows: Iterable[Mapping[str, Any]],
 ) -> tuple[Int[np.ndarray, "points"], Float[np.ndarray, "points"]]:
-    """Returns the lengths and influences of rows."""
+    """Lengths and influence values of rows of measurements."""
     rows = list(rows)
     return (
         np.array([row["n"] for row in rows], np.int64),
@@ -302,7 +307,7 @@ def _points(
 
 
 def _decades(curve: BoundCurve) -> tuple[Decades, ...]:
-    """Lines of a curve's bounds: at each n, the largest bound over the inputs."""
+    """Lines of a curve's bounds to draw: at each n, the largest over the inputs."""
     lines = []
     for column in (column for kind in shown_bounds() for column in kind.columns):
         if column.legend is None:
@@ -319,7 +324,7 @@ def _decades(curve: BoundCurve) -> tuple[Decades, ...]:
 
 
 def _legend(curve: BoundCurve) -> str:
-    """A curve's name with its fitted exponents and counts of zeros and enclosures."""
+    """Legend of a curve: label, fitted exponents, counts of zeros and enclosures."""
     n, fits = curve.trained_to, [side.fit for side in curve.sides]
     where = ("",) if n is None else (f" to n = {n}", " beyond")
     notes = [

@@ -34,7 +34,7 @@ class DecayFit:
 
     @property
     def tells(self) -> bool:
-        """Whether the exponent's 95 % interval is narrow enough to speak of a trend."""
+        """True if the exponent's 95 % interval is narrow enough to speak of a trend."""
         ends = exponent_interval(self)
         return ends is not None and ends[1] - ends[0] <= MAX_WIDTH
 
@@ -78,7 +78,7 @@ def fit_decay(lengths: ArrayLike, values: ArrayLike) -> DecayFit:
 
 
 def exponent_interval(fit: DecayFit, level: float = 0.95) -> tuple[float, float] | None:
-    """Returns the confidence interval exponent ± t s of a fit; None without an exponent."""
+    """Confidence interval of a fit's exponent, at `level`; None without an exponent."""
     if not 0 < level < 1:
         raise ValueError(f"a confidence level is between 0 and 1, got {level}")
     if fit.exponent is None or fit.standard_error is None:
@@ -99,12 +99,12 @@ def show_interval(fit: DecayFit) -> str:
 
 
 def show_ends(ends: tuple[float, float]) -> str:
-    """Returns the text of an interval from its two ends."""
+    """Text of an interval of exponents, e.g. "0.95 to 1.05"."""
     return " to ".join(map(show_exponent, ends))
 
 
 def show_exponent(end: float) -> str:
-    """Returns an exponent in two decimals, or in more if two would show 0 or ±1."""
+    """Text of an exponent in two decimals, or in more if two would show 0 or ±1."""
     every = (f"{end:z.{digits}f}" for digits in range(2, 7))
     return next((x for x in every if abs(float(x)) not in (0, 1)), f"{end:z.2f}")
 

@@ -45,7 +45,7 @@ class InputSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Description of the inputs in a word or two."""
+        """Name of the source for messages, in a word or two."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class InputSource(Protocol):
         ...
 
     def draw(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:
-        """Returns input `index` of `length` tokens."""
+        """Tokens of the input number `index`, `length` of them."""
         ...
 
 
@@ -82,7 +82,7 @@ class SampledInputs:
         return self.language
 
     def draw(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:
-        """Returns string `index` of `length` tokens, the end token included."""
+        """Tokens of string number `index`, `length` of them with the end token."""
         # The second stream of the seed: the first makes the weights of random models.
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
         key = jax.random.fold_in(jax.random.fold_in(key, length), index)
@@ -119,7 +119,7 @@ class NeighbourInputs:
         return self.samples.count
 
     def draw(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:
-        """Returns input `index` of `length` tokens, the end token included."""
+        """Tokens of input number `index`, `length` of them with the end token."""
         tokens = self._member(length, index)
         size = length - (self.samples.end is not None)
         new = index % 2 == 0 and (tokens != self._member(length, 0)).any()
@@ -160,7 +160,7 @@ class GivenInputs:
         return len(self.sequences)
 
     def draw(self, length: int, index: int) -> Int[np.ndarray, "tokens"]:
-        """Returns sequence `index` cut to `length` tokens, with the symbols of its ends."""
+        """Tokens of sequence number `index`, cut to `length` between its ends."""
         sequence, around = self.sequences[index], sum(self.ends)
         if length <= around:
             raise InputError(
@@ -177,7 +177,7 @@ class GivenInputs:
         return np.concatenate(kept).astype(np.int32)
 
     def fit(self, model: Transformer) -> Self:
-        """Sequences without padding; `InputError` for a token that the model lacks."""
+        """The sequences without padding; `InputError` for tokens the model lacks."""
         fitting = []
         for sequence in self.sequences:
             with errors_of(self.name):
@@ -195,7 +195,7 @@ _FILES = {
 
 
 def encode_texts(kind: str, given: str, tokenizer: Tokenizer) -> GivenInputs:
-    """Inputs of a text ("sequence"), or of a file ("text", "fasta", "smiles")."""
+    """Token sequences of a text ("sequence") or a file ("text", "fasta", "smiles")."""
     where = given
     if kind == "sequence":
         where, texts = "--sequence", {"": given}
@@ -218,7 +218,7 @@ def encode_texts(kind: str, given: str, tokenizer: Tokenizer) -> GivenInputs:
 def sampled_inputs(
     model: Transformer, language: str, count: int, seed: int
 ) -> SampledInputs:
-    """Strings of a language, or of "random" symbols, as inputs of a model."""
+    """Source of strings of a language, or of "random" symbols, as inputs of a model."""
     # The end token `$` follows each string where the model has one: a symbol beyond the
     # language's own that may not be substituted, and is not the padding. A model that lists
     # special symbols, as a checkpoint does, has none.
@@ -270,7 +270,7 @@ def _others(model: Transformer) -> set[int]:
 def open_inputs(
     model: Transformer, inputs: str | InputSource, count: int, seed: int
 ) -> InputSource:
-    """A source as it is, and a language's name as a source of `count` strings."""
+    """Source `inputs`; for a language's name, a source of `count` sampled strings."""
     if isinstance(inputs, str):
         return sampled_inputs(model, inputs, count, seed)
     if not isinstance(inputs, InputSource):
@@ -282,7 +282,7 @@ def open_inputs(
 
 
 def own_lengths(source: InputSource) -> list[int]:
-    """Lengths of given sequences, increasing; `InputError` for sampled inputs."""
+    """Distinct lengths of given sequences, increasing; refuses sampled inputs."""
     if not isinstance(source, GivenInputs):
         raise InputError(
             "lengths = None, but inputs have no length of their own; give lengths, or "
@@ -296,7 +296,7 @@ def draw_inputs(
     lengths: Sequence[int] | None,
     chosen: Sequence[int] | None = None,
 ) -> dict[tuple[int, int], Int[np.ndarray, "tokens"]]:
-    """Chosen inputs of a source, by length and index; None: all, each at its own length."""
+    """Tokens of inputs by (length, index); by default all inputs, at own lengths."""
     indices = range(source.count) if chosen is None else chosen
     pairs = [(n, k) for n in lengths or own_lengths(source) for k in indices]
     if lengths is None:
@@ -306,7 +306,7 @@ def draw_inputs(
 
 
 def check_lengths(lengths: Sequence[int]) -> list[int]:
-    """The lengths; `InputError` unless they increase from 1 to `MAX_LENGTH` at most."""
+    """Checked lengths; `InputError` unless they increase, within 1 to `MAX_LENGTH`."""
     found = expect_integers("lengths", lengths, 1, MAX_LENGTH)
     if not found:
         raise InputError("no lengths given")

@@ -1,6 +1,8 @@
 """Measurements: the maximum influence of one symbol on one input.
 
-A variant of a model has its weights with another weighting or temperature of attention.
+An influence is the size of the change of a watched output by replacing one symbol (a
+substitution). A row is a line of a table with named columns. A variant of a model has
+its weights with another weighting (softmax or hard) or temperature of attention.
 """
 
 import dataclasses
@@ -56,7 +58,7 @@ MAIN_JOB: tuple[Variant, ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """Options of one measurement of a largest influence."""
+    """Options of the measurement of a largest influence, for any model and input."""
 
     # Position whose output is watched; negative ones count from the end.
     query: int = -1
@@ -70,7 +72,7 @@ class Question:
 
     @property
     def watched(self) -> dict[str, Any]:
-        """Position and target as arguments by name."""
+        """Watched position and target, as keyword arguments of influence functions."""
         return {"query": self.query, "target": self.target}
 
     def request(
@@ -80,7 +82,7 @@ class Question:
         mesh: Mesh | None = None,
         **more: Any,
     ) -> InfluenceRequest:
-        """Returns the influence request for a model and an input."""
+        """Influence request of this question for a model and an input."""
         return build_request(
             model,
             tokens,
@@ -105,27 +107,27 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """The model's weighting and temperature in a word."""
+        """Label of the model: its attention weighting and temperature."""
         return weighting_label(self.model)
 
     @property
     def named(self) -> dict[str, str]:
-        """Columns that name the model in a row."""
+        """Columns of a row that name the model: label and hash."""
         return {"weighting": self.label, "model_sha256": self.model_sha256}
 
     @property
     def tokens(self) -> Int[np.ndarray, "tokens"]:
-        """Tokens of the one input."""
+        """Tokens of the only input; fails if there are several."""
         (tokens,) = self.inputs.values()
         return tokens
 
     @property
     def hashes(self) -> dict[str, str]:
-        """Columns that identify the model and the one input."""
+        """Columns of a row that identify the model and its only input."""
         return {**self.named, "tokens_sha256": tokens_sha256(self.tokens)}
 
     def config(self, length: int) -> dict[str, Any]:
-        """Key, in a store, of results on all inputs of `length`."""
+        """Store key of results on all inputs of `length`, by hashes."""
         hashes = [tokens_sha256(x) for (n, _), x in self.inputs.items() if n == length]
         dtype = self.model.dtype.name
         return {**self.named, "tokens_sha256": hashes, "dtype": dtype}
@@ -138,7 +140,7 @@ def measure(
     choice: Choice | None = None,
     checkpoint: Path | None = None,
 ) -> dict[str, Any]:
-    """Returns the maximum influence on one input as the columns `ROW`."""
+    """Maximum influence on one input, as a row of the columns `ROW`."""
     request = question.request(at_length(model, len(tokens)), tokens)
     choice = choice or plan(model, tokens, question)
     run = Run(checkpoint=checkpoint)
@@ -159,13 +161,13 @@ def measure(
 def plan(
     model: Transformer, tokens: Int[np.ndarray, "tokens"], question: Question
 ) -> Choice:
-    """Chooses the method and block sizes for an input."""
+    """Chosen method and block sizes for measuring one input."""
     request = question.request(at_length(model, len(tokens)), tokens)
     return choose_method(question.method, request, keep="max")
 
 
 def block_columns(block: BlockSizes | None) -> dict[str, int | None]:
-    """Returns the sizes of a method's blocks as columns of a row."""
+    """Columns of a row with a method's block sizes: substitutions, and rows."""
     sizes = block or BlockSizes(0)
     return {
         "block_substitutions": sizes.substitutions or None,
@@ -174,13 +176,13 @@ def block_columns(block: BlockSizes | None) -> dict[str, int | None]:
 
 
 def influence_value(row: Mapping[str, Any]) -> float:
-    """Influence of a row, from its ends and method as `enclosed_value` takes them."""
+    """Influence in a row of `measure`: the middle, 0 or upper end of its enclosure."""
     screened = row["method"] in SCREENS
     return enclosed_value(row["influence_lower"], row["influence_upper"], screened)
 
 
 def enclosed_value(lower: float, upper: float, screened: bool) -> float:
-    """Returns the middle of an enclosure, 0 if it holds 0; its upper end if `screened`."""
+    """Middle of an enclosure, or 0 if it holds 0; its upper end if `screened`."""
     if screened:
         return upper
     # An influence with a lower end of 0 is not told apart from 0.
@@ -188,7 +190,7 @@ def enclosed_value(lower: float, upper: float, screened: bool) -> float:
 
 
 def influence_peaks(result: Any) -> tuple[dict[int, float], str]:
-    """Largest influence of each position that an `Influence` has, and a label of these."""
+    """Largest influence at each position of an `Influence`, and an axis label."""
     screens = result.method in SCREENS
     at = np.flatnonzero(result.position_symbol >= 0)
     ends = (result.position_lower[at], result.position_upper[at])
@@ -200,7 +202,7 @@ def influence_peaks(result: Any) -> tuple[dict[int, float], str]:
 
 
 def weighting_label(model: Transformer) -> str:
-    """Returns a model's weighting in a word, as in `softmax@inverse_log:1`."""
+    """Label of a model, its weighting and temperature, as `softmax@inverse_log:1`."""
     attentions = [layer.attention for layer in model.layers]
     names = dict.fromkeys(attention.weighting.name for attention in attentions)
     temperatures = dict.fromkeys(
@@ -212,7 +214,7 @@ def weighting_label(model: Transformer) -> str:
 
 
 def tokens_sha256(tokens: Int[np.ndarray, "tokens"]) -> str:
-    """Returns the SHA-256 of tokens as a little-endian int32 array."""
+    """SHA-256 of tokens as a little-endian int32 array."""
     return sha256(np.asarray(tokens, "<i4").tobytes())
 
 
@@ -233,7 +235,7 @@ def combine(
     weightings: Sequence[str | None],
     temperatures: Sequence[str | None],
 ) -> list[Variant]:
-    """Pairs of weighting and temperature; hard weightings have the first temperature only."""
+    """Variants of all weightings and temperatures, hard ones with the first only."""
     variants = []
     for weighting in weightings:
         is_hard = model.is_hard if weighting is None else WEIGHTINGS[weighting].hard
@@ -246,7 +248,7 @@ def combine(
 def reweighted_models(
     model: Transformer, variants: Sequence[Variant]
 ) -> list[Transformer]:
-    """Variants of a model, of those with equal `weighting_label` one."""
+    """Models of the variants of a model, one for each distinct `weighting_label`."""
     models = [reweighted(model, *variant) for variant in variants]
     if len(models) > MAX_SERIES:
         raise InputError(

@@ -1,4 +1,9 @@
-"""Report of curves: tables of influences and bounds against n, and sentences on fits."""
+"""Report of curves: tables of influences and bounds against n, and sentences on fits.
+
+A curve is the largest influence (change of an output by replacing one symbol) at each
+length n of several; its fit is a power law. An influence that is not exact has an
+enclosure.
+"""
 
 import dataclasses
 import itertools
@@ -18,7 +23,7 @@ TOO_FEW = "too few lengths to fit"
 
 
 def curve_report(curves: Sequence[BoundCurve]) -> str:
-    """Table of the largest influence per length, then sentences on fits and bounds."""
+    """Text of a table of largest influences per length, then of fits and bounds."""
     shown = [{row["n"]: f"{influence_value(row):.4g}" for row in c} for c in curves]
     lengths = sorted({n for values in shown for n in values})
     trained, sides = curves[0].trained_to, [curve.sides for curve in curves]
@@ -78,7 +83,7 @@ def _findings(curves: Sequence[BoundCurve]) -> list[str]:
 
 
 def describe_decay(curve: BoundCurve) -> str:
-    """Sentence on one curve: its dependence on n, and the fitted values."""
+    """Sentence on a curve: its trend in n, fitted exponent, counts of values."""
     fit, enclosed = curve.fit, curve.enclosed
     total = fit.used + fit.zeros
     if not total:
@@ -106,7 +111,7 @@ def describe_decay(curve: BoundCurve) -> str:
 
 
 def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
-    """A sentence for each pair of curves with equal influences on all inputs."""
+    """Sentences on pairs of curves with equal influences on all inputs."""
     values = {c.label: list(map(influence_value, c.measurements)) for c in curves}
     return [
         f"{first} and {second} have the same influence on every input."
@@ -116,7 +121,7 @@ def _coincidences(curves: Sequence[BoundCurve]) -> list[str]:
 
 
 def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
-    """Table of bounds, and lines on bounds that do not apply; empty without both."""
+    """Lines of a table of bounds, and on bounds that do not apply; [] without both."""
     columns = [column for kind in shown_bounds() for column in kind.columns]
     rows = [
         {**row, "weighting": curve.label, "value": influence_value(row)}
@@ -145,7 +150,7 @@ def bounds_report(curves: Sequence[BoundCurve]) -> list[str]:
 
 
 def describe_gap(curve: BoundCurve) -> list[str]:
-    """Sentence on where Lemma 5's corrected constant falls and its gap; [] without one."""
+    """Sentence on where and how far Lemma 5's corrected constant falls; [] without."""
     gap = corrected_gap(curve)
     if gap is None:
         return []
@@ -178,7 +183,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def describe_curve(curve: BoundCurve) -> dict[str, Any]:
-    """Record of a curve's fits and largest influences."""
+    """Record, for a JSON file, of a curve's fits, largest influences and bounds."""
     return {
         "fit": dataclasses.asdict(curve.fit),
         "intervals_95": [decay.exponent_interval(side.fit) for side in curve.sides],

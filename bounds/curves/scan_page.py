@@ -1,8 +1,10 @@
 """A scan as one page for a browser, to hover over and zoom into, without a network.
 
-A scan is a table of changes of an output by edits of an input at each position. Plotly's
-program is part of the page (5 MB), arrays are base64: a map of 512 x 512 is 9 MB. Shapes
-and colours are those of `scan_figure`, the same as a Matplotlib figure.
+A scan is a table of changes of an output by edits of an input at each position; a
+radius bounds the rounding of a change. A shape is a map of watched rows against
+positions, a heat map of substitutes, or bars. Plotly's program is part of the page (5
+MB), arrays are base64: a map of 512 x 512 is 9 MB. Shapes and colours are those of
+`scan_figure`, the same as a Matplotlib figure.
 """
 
 import html
@@ -22,7 +24,7 @@ STEPS = 32  # colours of a scale by square roots, which Plotly lacks
 
 
 def open_plotly() -> Any:
-    """Returns Plotly's module of graph objects; raises `InputError` if not installed."""
+    """Plotly's module of graph objects; raises `InputError` if not installed."""
     try:
         return importlib.import_module("plotly.graph_objects")
     except ImportError as error:
@@ -100,14 +102,14 @@ def _name(name: Callable[[int], str], symbol: Any) -> str:
 
 
 def _place(scan: Cells, name: Callable[[int], str], position: int) -> str:
-    """Position with its symbol, or the letter and number of a residue."""
+    """Label of a position: number and symbol, or a residue's letter and number."""
     if isinstance(name, Residues):
         return html.escape(name.place(position))
     return f"{position} {_name(name, scan.tokens[position])}"
 
 
 def _hover(quantity: str, kind: str, best: Any, word: str | None, place: str) -> str:
-    """Template of the text shown while the pointer is on a cell of the map or a bar."""
+    """Plotly template of the text shown with the pointer on a map cell or a bar."""
     lines = [f"{place} %{{x}}"]
     lines += [] if word is None else [f"{word} %{{y}}"]
     lines += [] if best is None else ["largest by substitute %{text}"]

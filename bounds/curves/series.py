@@ -1,4 +1,8 @@
-"""Series of a figure against n, the bounds drawn with them, and those that coincide."""
+"""Series of values that a figure draws against n, and lines of bounds with them.
+
+A curve is the largest influence (change of an output by replacing one symbol) at each
+length n; a mark is a drawn point.
+"""
 
 import dataclasses
 import itertools
@@ -17,7 +21,7 @@ ALIKE = 0.03
 
 @dataclasses.dataclass(frozen=True)
 class Decades:
-    """Decimal logarithm of one bound against length, and the look of its line."""
+    """Line of one bound: its decimal logarithms at lengths, and its look."""
 
     legend: str
     look: Mapping[str, Any]  # keywords of Matplotlib's `plot`
@@ -27,7 +31,7 @@ class Decades:
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """Lemma 5's corrected constant above one curve; all but lengths are decimal logs."""
+    """Distance of Lemma 5's corrected bound from a curve; all but lengths in log10."""
 
     # Longest n that was measured and has a constant, with the largest influence there, None
     # where it is zero, and the constant.
@@ -48,13 +52,13 @@ class Gap:
 
     @property
     def decades(self) -> float | None:
-        """Decades from the exact influence to the corrected constant, at n = `last`."""
+        """Decades from exact influence to corrected constant at n = `last`, or None."""
         return None if self.exact is None else self.corrected - self.exact
 
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """Non-negative values against positions or lengths, of which several may be equal."""
+    """Points of one line: values y >= 0 at positions or lengths x, which may repeat."""
 
     label: str
     x: Shaped[np.ndarray, "points"]
@@ -64,7 +68,7 @@ class Series:
 
 
 def merge(series: Sequence[Series]) -> list[Series]:
-    """Series, of which those with equal points are merged under all their names."""
+    """Series, those with equal points merged into one under all their labels."""
     groups: dict[Any, list[Series]] = {}
     for one in series:
         groups.setdefault((*one.x.tolist(), *one.y.tolist()), []).append(one)
@@ -99,7 +103,7 @@ def reduced(
     y: Shaped[np.ndarray, "points"],
     reduce: Callable[[np.ndarray], Any] = np.max,
 ) -> tuple[Shaped[np.ndarray, "distinct"], Shaped[np.ndarray, "distinct"]]:
-    """Distinct x, increasing, and the values at each x reduced to one (the largest)."""
+    """Distinct x, increasing, and the y at each x reduced to one, e.g. the largest."""
     keys = np.unique(x)
     return keys, np.array([reduce(y[x == key]) for key in keys])
 
@@ -107,7 +111,7 @@ def reduced(
 def points(
     rows: Iterable[Mapping[str, Any]], name: str, x: str = "n"
 ) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
-    """Values of the columns `x` and `name`, over the rows that have `name`."""
+    """Arrays of the columns `x` and `name`, from rows whose `name` is not None."""
     pairs = [(row[x], row[name]) for row in rows if row.get(name) is not None]
     across, up = np.array(pairs, float).reshape(-1, 2).T
     return across, up
@@ -130,7 +134,7 @@ class RowPerLength(Rows):
 
     @property
     def table(self) -> Table:
-        """The rows, one per n."""
+        """Rows of the curve, one per n."""
         return self.measurements
 
     def _rows(self) -> tuple[Mapping[str, Any], ...]:

@@ -1,4 +1,4 @@
-"""Length to which a model was trained, by the record beside its file."""
+"""Longest length that a model was trained on, from train.json in its folder."""
 
 import contextlib
 import warnings
