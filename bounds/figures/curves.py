@@ -1,8 +1,12 @@
 """Curves: influence against length, entropies, simulation, sensitivity.
 
-Levels are the cross-entropies of the best predictions from parts of a prefix; a floor is a
-lower bound on the cross-entropy of a model. In figures of influence a colour is a weighting,
-as of its exact values; a mark and dash is a kind of number.
+An influence is the size of the change of an output by replacing one symbol; a series
+has those of one model at several lengths n, and lines of bounds. Levels are the
+cross-entropies of the best predictions from parts of a prefix; a floor is a lower bound
+on the cross-entropy of a model. A simulation runs hard attention by softmax at a
+temperature. A sensitivity is the number of positions that decide an output's sign. In
+figures of influence a colour is a weighting of attention, as of its exact values; a
+mark and dash is a kind of number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +55,7 @@ BEND = "n = 1 + e²ᴬ, A half the range of a\nrow of logits: bound on a weight 
 def curve_figure(
     series: Sequence[Series], quantity: str, trained_to: Sequence[int] = ()
 ) -> "Figure":
-    """Figure of at most `MAX_SERIES` series on logarithmic axes; `quantity` names y."""
+    """Figure of influences against n on logarithmic axes, at most `MAX_SERIES` series."""
     # Equal series are one line with both names.
     series = merge(series)
     bounded = [(s, c) for s, c in zip(series, draw.COLOURS, strict=False) if s.bounds]
@@ -113,7 +117,7 @@ def _draw_bounds(
 
 
 def _draw_gap(axes: "Axes", gap: Gap, colour: str) -> None:
-    """Marks the decades between exact value and constant, and n where it begins to fall."""
+    """Marks the gap from exact value to bound, and n where the bound begins to fall."""
     if (decades := gap.decades) is not None and decades <= DECADES:
         low, high = 10.0 ** (gap.corrected - decades), 10.0**gap.corrected
         # Beside the marks, which would hide its heads, between lines that lead to them.
@@ -162,7 +166,7 @@ def entropy_figure(table: Table, language: str) -> "Figure":
 
 
 def simulation_figure(table: Table) -> "Figure":
-    """Figure of errors against temperature, a colour per length, of at most 5 lengths."""
+    """Figure of simulation errors against temperature, a colour for each length."""
     # Rows are those of `Simulation.row` with sweeps; `MARKS` is what is drawn of each.
     rows = [row for row in table if row["temperatures"]]
     shown = min(len(rows), MOST_LENGTHS)
@@ -194,7 +198,7 @@ def simulation_figure(table: Table) -> "Figure":
 
 
 def sensitivity_figure(rows: Sequence[Mapping[str, Any]], label: str) -> "Figure":
-    """Figure of the mean sensitivity against n, with bars at sampled means."""
+    """Figure of average sensitivity against n, with intervals of sampled means."""
     n, means = points(rows, "mean", "positions")
     places, low = points(rows, "interval_lower", "positions")
     _, high = points(rows, "interval_upper", "positions")

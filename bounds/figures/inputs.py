@@ -1,6 +1,9 @@
 """Figures of one input: its symbols, or heat maps of its scan.
 
-Influences are given by position, in increasing order, without positions that have none.
+An influence is the size of the change of a watched output by replacing the symbol at a
+position; a scan is a table of such changes, over positions, substitutes and watched
+rows. Influences are given by position, in increasing order, without positions that have
+none. The query is the watched position.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +55,7 @@ def sequence_figure(
     quantity: str,
     query: int | None,
 ) -> "Figure":
-    """Figure of the influence at each symbol of an input, with a rule at the query."""
+    """Figure of an input's symbols with their influences, and a rule at the query."""
     # The symbol at every position, and that of the largest change at each of the influences.
     symbols = [(drawable(name), place) for place, name in enumerate(names)]
     best = dict(zip(influences, map(drawable, substitutes), strict=True))
@@ -144,7 +147,7 @@ def _letters(
     watched: int | None,
     note: str,
 ) -> "Figure":
-    """Figure of symbols as high as influences; the watched row, shaded, is cut if higher."""
+    """Figure of symbols as high as influences; the watched row is shaded, and cut."""
     others = [height for p, height in influences.items() if p != watched]
     # The watched row's own change is far larger than others, which it would press flat.
     top = ROOM * (max(others, default=0) or max(influences.values(), default=0) or 1)
@@ -188,7 +191,7 @@ def _draw_symbol(
 
 
 def _name(axis: Any, symbols: Symbols) -> None:
-    """Labels an axis with its symbols where there is room, else with their numbers."""
+    """Labels an axis with symbols of the input if there is room, else with numbers."""
     labels, numbers = zip(*symbols, strict=True)
     if len(labels) <= NAMED and max(map(len, labels)) == 1:
         if axis.axis_name == "x":

@@ -1,9 +1,9 @@
-"""Primitives of all figures: curves against n, heat maps, and symbols of an input in rows.
+"""Primitives of all figures: curves against n, heat maps, input symbols in rows.
 
 They take arrays, never a model. Logarithmic axes have no zero, so where there are zeros
-they are linear below the least decade. Lines differ in marker and dash as well as colour,
-to be told apart in grey print. Matplotlib is imported where a figure is drawn, without
-global state.
+they are linear below the least decade. Lines differ in marker and dash as well as
+colour, to be told apart in grey print. Matplotlib is imported where a figure is drawn,
+without global state.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ def curves(
     height: float = 3.6,
     x_scale: str = "log",
 ) -> Iterator[tuple["Figure", "Axes"]]:
-    """Yields a figure with one pair of axes, the y axis linear without `y`; labels ticks."""
+    """Yields a figure and its axes, y logarithmic if values `y` are given."""
     with new_figure((COLUMN, height)) as (figure, (axes,)):
         axes.set(xlabel=x_label, ylabel=y_label, xscale=x_scale)
         zero = None if y is None else scale_logarithms(axes, y)
@@ -93,7 +93,7 @@ def curves(
 
 
 def scale_logarithms(axes: "Axes", y: Float[np.ndarray, "points"]) -> float | None:
-    """Makes the y axis logarithmic, but linear up to the least decade returned if y has 0."""
+    """Makes the y axis logarithmic; if y has 0, linear up to the decade returned."""
     if (y > 0).all():
         axes.set_yscale("log")
         return None
@@ -121,7 +121,7 @@ def values(
     label: str,
     reduce: Callable[[np.ndarray], Any] = np.max,
 ) -> None:
-    """Draws all values as light marks, and a line through one per x."""
+    """Draws all values as light marks, and a line through `reduce` of those at each x."""
     axes.plot(x, y, markersize=3, alpha=0.35, **{**LOOKS[index], "linestyle": "none"})
     # Later lines are finer, so that one which coincides with an earlier one shows.
     sizes = {"linewidth": 2.4 - 0.25 * index, "markersize": 7.5 - 0.75 * index}
@@ -131,7 +131,7 @@ def values(
 def guide(
     axes: "Axes", text: str, x: float, end: float = 1.0, dash: str = "--", **look: Any
 ) -> None:
-    """Draws a grey upright line at `x`, with `text` at the share `end` of its height."""
+    """Draws a grey upright line at `x`, with `text` at fraction `end` of its height."""
     axes.axvline(x, linestyle=dash, **GUIDE)
     write(axes, text, (x, end), xycoords=("data", "axes fraction"), **look)
 
@@ -151,7 +151,7 @@ def write(
 
 
 def label_logarithms(axes: "Axes") -> None:
-    """Labels powers of the base alone, or, where too few are seen, numbers between them."""
+    """Labels logarithmic axes at powers of the base, or, if these are few, between."""
     from matplotlib import ticker
 
     for axis, ends in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
@@ -179,7 +179,7 @@ def heat_map(
     height: float,
     rows: int = 1,
 ) -> Iterator[tuple["Figure", list[tuple["Axes", slice]]]]:
-    """Yields a figure of values in rows, and the axes and slice across of each row."""
+    """Yields a heat map of `values`, cut into rows; axes and columns of each row."""
     from matplotlib.colors import Normalize, PowerNorm
 
     # Light to dark with the square root, so that small values show; signed values are red

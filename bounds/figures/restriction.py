@@ -1,4 +1,8 @@
-"""Figure of a restriction: edges of possible attention by layer, before and after it."""
+"""Figure of a restriction: edges of possible attention by layer, before and after.
+
+A restriction fixes some tokens of an input of a hard-attention model so that the output
+at the query position no longer depends on the free ones.
+"""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -31,7 +35,7 @@ CIRCLE = {"s": 70, "edgecolors": "black", "linewidths": 0.6, "zorder": 2}
 
 
 def restriction_figure(model: Transformer, found: Restriction) -> "Figure":
-    """Figure of possible attention in each layer, of at most `LEGIBLE` positions."""
+    """Figure of edges of possible attention in each layer, before and after."""
     n, depth = len(found.rho), len(model.layers)
     width = max(3.0, 0.19 * n + 0.6)  # n = 14 is as wide as a page's text
     before = PartialInput(found.given, found.symbols)
@@ -54,7 +58,7 @@ def restriction_figure(model: Transformer, found: Restriction) -> "Figure":
 def _draw_layer(
     axes: "Axes", model: Transformer, state: PartialInput, query: int, layer: int
 ) -> None:
-    """Draws one layer: input rows below, output rows above, lines of possible attention."""
+    """Draws one layer: input rows below, output rows above, edges as lines."""
     edges, tokens = [], state.tokens.tolist()
     try:
         edges = possible_edges(model, state, query, layer)

@@ -1,4 +1,8 @@
-"""Figure of a sweep: columns of its axes and lines, and the rows drawn by them."""
+"""Figure of a sweep: columns of its axes and lines, and the rows drawn by them.
+
+A sweep runs a command for all combinations of values of its swept flags; each result is
+a row of a table with named columns.
+"""
 
 import dataclasses
 import math
@@ -72,7 +76,7 @@ def choose_layout(
 
 
 def sweep_figure(rows: Sequence[Row], layout: Layout, quantity: str) -> "Figure":
-    """Figure of column `layout.y` of the rows that have numbers in it, by line."""
+    """Figure of column `layout.y` against `layout.x`, by values of `layout.lines`."""
     rows = [row for row in rows if is_number(row.get(layout.y))]
     lines: dict[str, list[Row]] = {}
     for row in rows:
@@ -115,7 +119,7 @@ def distinct(rows: Sequence[Row], name: str) -> dict[str, Any]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite int or float, and no bool."""
+    """True if a value is a finite int or float, and no bool."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and math.isfinite(value)
 
