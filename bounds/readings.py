@@ -7,8 +7,8 @@ bounds the effect of a substitution, another symbol at one position. A reading i
 rule for, and so do the methods that need it, before they begin
 (`unsupported_operation`).
 
-One reading stands here: `slope`, the slope of a program at its base, as cotangents
-pulled back through its steps.
+One reading stands here: `slope`, the slope of a program at its base (its rows on the
+unchanged input), as cotangents, derivatives of outputs, pulled back through its steps.
 """
 
 import dataclasses
@@ -104,7 +104,7 @@ def unsupported_model(model: Transformer, known: tuple[str, ...] = ()) -> str | 
 
 
 def of_one_text(model: Transformer, symbols: Collection[int]) -> Transformer:
-    """Model equal on inputs of `symbols`, without token types if none separates them."""
+    """Model equal on inputs of `symbols`, without token types if no separator is one."""
     table = model.position
     # Unchanged without token types, and where a separator may begin the second type.
     if not isinstance(table, PairTable) or table.separator in symbols:

@@ -97,7 +97,7 @@ def curve_cells(
     beyond: Sequence[int] = (),
     folder: Path | None = None,
 ) -> CurveCells:
-    """Cells of one curve; methods that screen keep their checkpoints in `folder`."""
+    """Cells of one curve; methods of class `Screen` keep checkpoints in `folder`."""
     beside, far = {}, {}
     for kind in map(CURVE_BOUNDS.__getitem__, bounds):
         for (n, index), tokens in subject.inputs.items():

@@ -1,8 +1,9 @@
 """Measurements: the maximum influence of one symbol on one input.
 
 An influence is the size of the change of a watched output by replacing one symbol (a
-substitution). A row is a line of a table with named columns. A variant of a model has
-its weights with another weighting (softmax or hard) or temperature of attention.
+substitution). A screened influence is enclosed by bounds instead of computed. A row is a
+line of a table with named columns. A variant of a model has its weights with another
+weighting (softmax or hard) or temperature of attention.
 """
 
 import dataclasses

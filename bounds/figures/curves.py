@@ -55,7 +55,7 @@ BEND = "n = 1 + e²ᴬ, A half the range of a\nrow of logits: bound on a weight 
 def curve_figure(
     series: Sequence[Series], quantity: str, trained_to: Sequence[int] = ()
 ) -> "Figure":
-    """Figure of influences against n on logarithmic axes, at most `MAX_SERIES` series."""
+    """Figure of influences against n, `MAX_SERIES` series at most; logarithmic axes."""
     # Equal series are one line with both names.
     series = merge(series)
     bounded = [(s, c) for s, c in zip(series, draw.COLOURS, strict=False) if s.bounds]

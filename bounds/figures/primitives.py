@@ -121,7 +121,7 @@ def values(
     label: str,
     reduce: Callable[[np.ndarray], Any] = np.max,
 ) -> None:
-    """Draws all values as light marks, and a line through `reduce` of those at each x."""
+    """Draws all values as light marks; a line through `reduce` of those at each x."""
     axes.plot(x, y, markersize=3, alpha=0.35, **{**LOOKS[index], "linestyle": "none"})
     # Later lines are finer, so that one which coincides with an earlier one shows.
     sizes = {"linewidth": 2.4 - 0.25 * index, "markersize": 7.5 - 0.75 * index}

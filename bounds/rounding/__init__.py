@@ -1,4 +1,4 @@
-"""Radii of rounding: error estimates from runs of a computation with moved inputs."""
+"""Radii of rounding, from runs of a computation with slightly moved inputs."""
 
 from bounds.rounding.radii import moved
 

@@ -1,8 +1,9 @@
-"""Matrix products of changes, by substitutions of input symbols, in half precision.
+"""Matrix products of changes in half precision.
 
-An operand is split into parts: numbers of the type whose sum is near the operand, 8
-binary digits a part in bfloat16 and 11 in float16. Parts are multiplied exactly and
-summed in float32 at least.
+Changes are those of a model's rows when a symbol of its input is replaced; arrays that
+they enter have moved. An operand is split into parts: numbers of the type whose sum is
+near the operand, 8 binary digits a part in bfloat16 and 11 in float16. Parts are
+multiplied exactly and summed in float32 at least.
 """
 
 import dataclasses
@@ -106,7 +107,7 @@ PRECISIONS = {"bfloat16": Rounding("bfloat16", fixed=2), "float16": Rounding("fl
 
 
 def choose_precision(model: Any, precision: Any) -> Rounding | None:
-    """`Rounding` of a precision's name; `InputError` if the model excludes it."""
+    """`Rounding` of a name, or None for None; `InputError` if the model excludes it."""
     if precision is None:
         return None
     choose_name("precision", precision, tuple(PRECISIONS))

@@ -139,7 +139,7 @@ def decide_ranked(
 
 
 def _estimate(proposals: Proposals, request: InfluenceRequest, name: str) -> None:
-    """Adds all half-precision estimates to `proposals`, infinity for non-finite ones."""
+    """Adds all half-precision estimates to `proposals`, non-finite ones as infinity."""
     low = request.in_dtype("float32", precision=PRECISIONS[name])
     for block in remaining_blocks(proposals.known.done, low, INCREMENTAL, 0):
         values = np.where(np.isfinite(block.values), block.values, np.inf)

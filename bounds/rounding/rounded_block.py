@@ -169,7 +169,7 @@ def _programs(
 
 
 def _settled(body: Jaxpr, moves: list[bool], first: int, last: int) -> list[bool]:
-    """Mask of loop body arguments that move in any round; [first, last) is the carry."""
+    """Mask of loop body arguments that move in a round; [first, last) is the carry."""
     while True:
         # What moves at the end of a round moves at the start of the next: until nothing is
         # added.

@@ -152,7 +152,7 @@ def field_at_rows(
     Float[Array, "rows heads d_v substitutions"],
     Float[Array, "rows heads substitutions"],
 ]:
-    """First-order changes of head outputs and mean scores of rows in a stretch."""
+    """First-order changes by a field of head outputs and mean scores, for some rows."""
     plain, scored, shared = (
         jax.lax.dynamic_index_in_dim(x, stretch, 1, keepdims=False)
         for x in (field.plain, field.scored, field.shared)

@@ -1,7 +1,8 @@
 """Screen, certify, refine: the largest influence without computing all of them.
 
 The influence of a substitution (another symbol at one position) is the norm of the
-change of a watched output. A screen is an estimate of an influence with a bound on the
+change of a watched output; a request is a model with an input, its substitutions and
+the watched output. A screen is an estimate of an influence with a bound on the
 error, which enclose it between a lower and an upper end; a level is a sharpness of that
 bound, by its envelopes, which bound attention weights for groups of rows. To evaluate a
 substitution is to compute its influence exactly. A moved run is the same computation
@@ -185,7 +186,7 @@ class Climb:
         self._decide(undecided, self.runs)
 
     def move_top(self, count: int) -> None:
-        """Computes moves of the `count` largest exact influences that have none."""
+        """Computes missing moves of the `count` largest exact influences."""
         known = np.flatnonzero(np.isfinite(self.known.value))
         order = np.argsort(-self.known.value[known], kind="stable")[:count]
         some = known[order]
@@ -245,7 +246,7 @@ class Climb:
         return int(np.isfinite(self.known.value).sum())
 
     def screen(self) -> Level:
-        """Screens the current level's remaining substitutions; its record, `left` 0."""
+        """Screens the current level's remaining substitutions; returns its `Level`."""
         known, request, began = self.known, self.request, time.perf_counter()
         assert known.chosen is not None
         (groups, rank), before = LADDER[known.step], known.spent
@@ -278,7 +279,7 @@ class Climb:
         return self.sizes.substitutions * count_devices(mesh)
 
     def _screening(self, count: int, groups: int, rank: int) -> list[Kernel]:
-        """Kernels that screen `count` substitutions: unmoved, then by moved run."""
+        """Block computations that screen `count` substitutions: unmoved, then moved."""
         request, tokens = self.request, jnp.asarray(self.request.tokens)
         how = {"query": request.query, "target": request.target}
         if not self._bases:
@@ -328,7 +329,7 @@ class Climb:
         known.move[part] = far if again else np.nan
 
     def _enclose(self, part: Int[np.ndarray, "chosen"]) -> None:
-        """Intersects enclosures of the influences `part` with estimate +- error."""
+        """Intersects the enclosures of influences in `part` with estimate +- error."""
         known = self.known
         estimate, error = known.estimate[part], known.error[part]
         asked = self.request, estimate, known.move[part], self.magnitude
@@ -351,7 +352,7 @@ class Climb:
 def largest(
     climb: Climb, chosen: Int[np.ndarray, "chosen"], count: int
 ) -> Int[np.ndarray, "count"]:
-    """At most `count` of the `chosen` indices, by estimate; non-finite ones last."""
+    """At most `count` of `chosen` indices, largest estimates first, non-finite last."""
     # Not by upper ends: errors dominate these where weights are peaked. An estimate decides
     # only what is evaluated next, and so is no part of the maximum's ends.
     estimate = climb.known.estimate[chosen]

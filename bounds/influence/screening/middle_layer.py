@@ -191,7 +191,7 @@ def _screen_rows(
     Float[Array, "..."],
     Float[Array, "..."] | None,
 ]:
-    """Known changes of rows; bounds on unknown ones, reads, error; effect of fields."""
+    """Known changes of rows; bounds on unknown ones, reads, error; field's effect."""
     layer, base = middle.layer, tile.base
     attention, statistics = layer.attention, base.statistics
     replaced, column = replace_column(attention, base, tile.at, columns)

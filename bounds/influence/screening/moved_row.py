@@ -85,7 +85,7 @@ class KnownRow:
         base: BaseRows,
         at: Int[Array, "rows"],
     ) -> "KnownRow":
-        """Rows at positions `at`, whose base quantities are `base`."""
+        """`KnownRow` of the rows at positions `at`, from their base quantities."""
         own = inputs.change[at, :, jnp.arange(inputs.position.size)]
         query, mean_key, summary = swapped(
             (base.statistics.query, base.statistics.mean_key, base.summary)

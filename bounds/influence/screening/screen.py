@@ -171,7 +171,7 @@ def prepare_screen(
 def prepare_envelopes(
     model: Transformer, base: ScreenBase, groups: int, rank: int
 ) -> tuple[Envelopes, ...]:
-    """`Envelopes` of layers between first and last, without factors for `rank` 0."""
+    """`Envelopes` of inner layers, with low-rank factors of weights if `rank` > 0."""
     n = base.first.store.length
 
     def envelopes(layer: Layer, one: ScreenedLayer) -> Envelopes:
@@ -194,7 +194,7 @@ def screen_states(
     target: str,
     row_tile: int,
 ) -> tuple[ScreenedBlock, tuple[State, ...]]:
-    """Estimates of a block of substitutions; row changes before each later layer."""
+    """Estimates of a block of substitutions; row changes before each layer but one."""
     model, base = level.model, level.base
     states = [enter(level, position, symbol, row_tile)]
     zeros = jnp.zeros(position.shape, model.dtype)
@@ -215,7 +215,7 @@ def screen_states(
 
 @functools.partial(jax.jit, static_argnames=("query", "target", "row_tile"))
 def screen_block(*arguments: Any, **options: Any) -> tuple[ScreenedBlock, None]:
-    """Estimates of `screen_states`, and None in place of a tie report; compiled."""
+    """Estimates of `screen_states`, compiled; None, as a screen reports no ties."""
     return screen_states(*arguments, **options)[0], None
 
 

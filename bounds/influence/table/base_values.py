@@ -67,7 +67,7 @@ class Base:
 def _watched_values(
     request: InfluenceRequest,
 ) -> tuple[Float[np.ndarray, "watched classes"], float] | None:
-    """Target's values at watched rows and their largest magnitude; None without values."""
+    """Target's values at watched rows, and their largest magnitude; None without."""
     if not isinstance(request.model, Transformer):
         values = function_base(request).outputs
         return choose(values, request.chosen), float(np.abs(values).max())

@@ -60,7 +60,7 @@ class Frobenius(Reduction):
         choose_name("wild_type", self.wild_type, get_args(WildType))
 
     def check(self, layout: Layout) -> None:
-        """Refuses symbols varying by position, maps without transpose, large tensors."""
+        """Refuses symbols varying by position, maps without transpose, big tensors."""
         if (layout.symbols != layout.symbols[:1]).any():
             raise InputError(
                 "Frobenius is over symbols that are the same at all positions; give "

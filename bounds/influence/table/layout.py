@@ -82,7 +82,7 @@ class Reduction:
     def make(
         self, layout: "Layout", pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "..."]:
-        """Reduced values (unless `by_cell`) of all readings, which `pieces()` yields."""
+        """Values of the table, unless `by_cell`, from readings that `pieces()` yields."""
         raise NotImplementedError
 
 
@@ -140,7 +140,7 @@ class Layout:
     def only(
         self, rows: Int[np.ndarray, "positions"] | slice, count: int = 0
     ) -> tuple[Self, Int[np.ndarray, "substitutions"]]:
-        """Layout of the table's `rows`, and their substitutions, filled up to `count`."""
+        """Layout of the table's `rows`; indices of at least `count` substitutions."""
         cells = self.cells[rows]
         kept = np.sort(cells[cells >= 0])
         if kept.size < count:
@@ -186,7 +186,7 @@ class Layout:
     def trim(
         self, array: Shaped[np.ndarray, "..."], axes: Sequence[str]
     ) -> tuple[Shaped[np.ndarray, "..."], tuple[str, ...]]:
-        """Array and axis names without the axes of a lone row, entry or no symbol."""
+        """Array and axis names without axes of a lone row or entry or of no symbols."""
         # A list of one row keeps its axis.
         gone = {"row"} if self.alone else set()
         gone |= {"target"} if self.width == 1 else set()

@@ -3,7 +3,8 @@
 A scan is a table of changes of an output by edits of an input at each position. A
 record is one input of a file of several. The wild type of a position is its own symbol.
 
-Substitutions of a sequence of letters have names, as A25G, and its residues, as A25.
+Substitutions of a sequence of letters have names, as A25G, and its residues, which are
+its symbols but the special ones, as A25.
 """
 
 import dataclasses
@@ -75,7 +76,7 @@ class Residues:
         return self.residue(position) or str(position)
 
     def mutation(self, position: int, symbol: int) -> str | None:
-        """Name of a substitution, as A25G; None unless of a residue, by letters."""
+        """Name of a substitution, as A25G; None unless a letter replaces a residue."""
         wild, new = self.name(int(self.tokens[position])), self.name(symbol)
         residue = self.residue(position)
         if residue is None or not all(len(x) == 1 and x.isalpha() for x in (wild, new)):
@@ -83,7 +84,7 @@ class Residues:
         return residue + new
 
     def find(self, mutation: str, symbols: Iterable[int]) -> tuple[int, int]:
-        """Position and substituted symbol of a substitution, from its name.
+        """Position and new symbol of a substitution, from its name.
 
         Args:
             mutation: a name as A25G.

@@ -1,4 +1,4 @@
-"""The result of a scan: its cells, written to files and drawn."""
+"""The result of a scan, a table of changes of an output by edits of an input."""
 
 import dataclasses
 import io
@@ -71,7 +71,7 @@ class Scan(Cells):
         write_lines(path, [Named(self, name, named_target=named_target)])
 
     def require_named(self) -> None:
-        """Raises `InputError` if axes of `values`, made by a function, have no names."""
+        """Raises `InputError` if axes of `values` (of a function) have no names."""
         if self.values.ndim != len(self.axes):
             raise InputError(
                 f"values have {self.values.ndim} axes, of which only {self.axes} have names, "

@@ -75,7 +75,7 @@ def check_shape(shape: str, axes: Sequence[str]) -> None:
 
 
 def largest_label(scan: Cells, quantity: str) -> str:
-    """`quantity`, named a largest absolute value if a figure by position shows that."""
+    """Label `quantity`, named a largest absolute value if a figure shows such."""
     chosen = len(scan.axes) > 1 or bool((scan.values < 0).any())
     named = not chosen or quantity.startswith("largest")
     return quantity if named else f"largest absolute value: {quantity}"

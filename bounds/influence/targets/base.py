@@ -65,7 +65,7 @@ class Target(abc.ABC):
     def compare(
         self, before: Float[Array, "rows width"], after: Float[Array, "others width"]
     ) -> Float[Array, "classes"]:
-        """Change of a joint target from rows of an input to rows of another length."""
+        """Change of a joint target between inputs of two lengths, from rows of both."""
         # Rows of inputs of two lengths have no change, so that two values are subtracted.
         one, other = self.value(before), self.value(after)
         assert one is not None and other is not None  # or the target has its own rule

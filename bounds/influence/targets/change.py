@@ -73,7 +73,7 @@ def differences(
     base: Float[Array, "*substitutions rows width"],  # of all, or of each of them
     changed: Float[Array, "substitutions rows width"],
 ) -> Float[Array, "substitutions watched classes"]:
-    """Target's changes from base to changed rows, by subtraction of values if any."""
+    """Target's changes from base to changed rows: differences of values, or by rule."""
     if base.ndim == changed.ndim:
         of_one = functools.partial(differences, target)
         return jax.vmap(lambda x, y: of_one(x, y[None])[0])(base, changed)
