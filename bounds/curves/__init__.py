@@ -1,1 +1,1 @@
-"""Influence against length: the curve, and what stands beside it."""
+"""Largest influence of one symbol against input length: measurements, bounds, fits."""

@@ -2,7 +2,7 @@
 
 An influence is the size of the change of an output by replacing one symbol of the
 input; a measurement is the maximum influence on one input, with a lower and an upper
-end.
+end. Lemma 5 (Hahn 2020) bounds influences on all inputs of a length.
 """
 
 import dataclasses

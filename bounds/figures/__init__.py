@@ -1,1 +1,1 @@
-"""Figures: primitives on arrays, and one declaration per figure."""
+"""Figures of results: drawing primitives on arrays, and one function per figure."""

@@ -1,1 +1,1 @@
-"""The screen: estimates of all influences with error bounds, and their refinement."""
+"""Screens: estimates of all influences with error bounds, and their refinement."""

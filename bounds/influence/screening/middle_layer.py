@@ -96,7 +96,7 @@ def sum_columns(
 
 
 def at_rows(sums: ColumnSums, group: Int[Array, "rows heads"]) -> ColumnSums:
-    """Sums for each row, those of its group of rows; `group` has each row's group."""
+    """Sums for each row, copied from its group of rows; `group` has the row's group."""
 
     def take(
         x: Float[Array, "heads #groups substitutions"],

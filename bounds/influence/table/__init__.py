@@ -1,1 +1,1 @@
-"""The table of a scan: layout, reductions, values of the input, result, views."""
+"""Tables of scans, changes of an output by edits of an input, and their reductions."""
