@@ -1,10 +1,13 @@
 """The base pass of the layers, shared by all substitutions of a certification.
 
-The base pass is the evaluation on the unchanged input. Changes are known by a centre and
-a radius around it; row i is the substituted row, column i the same row as the attention of
-others reads it. All rows of a middle layer are changed with one matrix product per head: the
-reference is the base pass with column i at its centre; all other columns enter by the sizes
-of their changes, and a row's own query to first order (docs/certificates.md, section 4).
+A certificate bounds the change of the query row's output when the symbol at position i is
+substituted. The base pass is the evaluation on the unchanged input; `held` is that of one
+layer. A row's change from it is known by a centre, a computed vector, and a radius, an upper
+bound on the distance of the true change from the centre. Row i is the substituted row,
+column i the same row as the attention of others reads it. All rows of a middle layer are
+changed with one matrix product per head: the reference is the base pass with column i at its
+centre; all other columns enter by the sizes of their changes, and a row's own query to first
+order (docs/certificates.md, section 4).
 """
 
 import dataclasses
@@ -95,7 +98,7 @@ from jax_models.run.blocks import map_rows, row_block
 
 @jax.jit
 def move_all_rows(held: LayerBase, moved: MovedRows) -> MovedRows:
-    """Changes of a layer's output rows by those of its input; row i's own is unusable."""
+    """Changes of a layer's output rows, all but row i, from its input's changes `moved`."""
     # Row i, the substituted one, is filled with meaningless numbers: `move_one_row` is
     # for it.
     inner = read_inputs(held, moved)
@@ -106,7 +109,7 @@ def move_all_rows(held: LayerBase, moved: MovedRows) -> MovedRows:
 
 @jax.jit
 def replace_column(held: LayerBase, own: OwnMove) -> RowMoves:
-    """Changes of the held rows when only input row i moves; row i's own is unusable."""
+    """Changes of a layer's output rows, all but row i, if only its input row i changes."""
     # Where the radius of row i's change is 0 the centres are exact, and the radii
     # contain rounding alone. Row i itself is filled with meaningless numbers.
     norm = norm_before(held.layer)
@@ -134,7 +137,7 @@ def _map_tiles(
 def _tile(
     held: LayerBase, own: OwnMove, others: OtherColumns | None, rows: Any
 ) -> RowMoves:
-    """Centres and radii of a tile of rows' changes; with `others` None only row i moves."""
+    """Centres and radii of some output rows' changes; `others` None if only row i moves."""
     at, by_row, base, known, spread, streams = rows
     layer, constants, roundoff = held.layer, held.constants, held.roundoff
     queries, summary = swap_rows(by_row)
@@ -174,7 +177,7 @@ def _deviation(
     column: OwnColumn,
     moved: tuple[OwnQuery, tuple[ByPair, ByPair, ByPair, ByPair]] | None,
 ) -> ByPair:
-    """Radii of the heads' changes around their centres, without the sums' own rounding."""
+    """Radii of head outputs' changes in value space, without the centres' own rounding."""
     still = jnp.zeros_like(column.weight)
     slack, remainder, values, largest, query_size, linear = (still,) * 6
     if moved is not None:
@@ -253,7 +256,7 @@ _finish = jax.jit(certified_norms, static_argnames="target")
 
 @dataclasses.dataclass(frozen=True)
 class BasePass:
-    """The base passes of all layers, with the relative rounding on each layer."""
+    """Base passes of all layers of a model, with the rounding of radii and batch size."""
 
     model: Transformer
     query: int
@@ -265,7 +268,7 @@ class BasePass:
     def certify(
         self, target: str, own: OwnMove, at_query: bool
     ) -> Float[Array, "substitutions"]:
-        """Upper bounds on the norms of the target's changes, from those of row i, `own`."""
+        """Upper bounds on norms of the target's changes, from embedding changes `own`."""
         # With one layer either all substitutions are of the query's own token
         # (`at_query`) or none.
         centre, radius = self._move(own, at_query)
@@ -277,7 +280,7 @@ class BasePass:
     def _move(
         self, own: OwnMove, at_query: bool
     ) -> tuple[Float[Array, "substitutions width"], Float[Array, "substitutions"]]:
-        """Centre and radius of the query row's final change."""
+        """Centre and radius of the change of the query row after the last layer."""
         query, last = jnp.full_like(own.position, self.query), len(self.held) - 1
         own = OwnMove(own.position, *settle(own.centre, own.radius))
         # The query row of a single layer sees one replaced column, and does not move
@@ -306,7 +309,7 @@ class BasePass:
 
 
 def prepare_pass(request: InfluenceRequest) -> BasePass:
-    """The base passes of all layers of a model that has at least one."""
+    """Base passes of all layers on the requested input, for a model with layers."""
     model, n = request.model, request.tokens.size
     rows = embed(model, jnp.asarray(request.tokens))
     # What overflows is put to 0 within +inf before anything is formed of it.
@@ -340,7 +343,7 @@ def prepare_pass(request: InfluenceRequest) -> BasePass:
 
 
 def _batch(request: InfluenceRequest) -> int:
-    """Number of substitutions of a batch; a power of two, so that requests share programs."""
+    """Number of substitutions of a batch; a power of two, so that requests share kernels."""
     layers, n = request.model.layers, request.tokens.size
     heads = max(x.attention.num_heads for x in layers)
     neurons = max(x.feed_forward.w1.shape[0] for x in layers)
@@ -354,7 +357,7 @@ def _batch(request: InfluenceRequest) -> int:
 
 @jax.jit
 def score_bound(held: LayerBase) -> Float[Array, ""]:
-    """Upper bound on the absolute scores of the held rows of a layer."""
+    """Upper bound on the absolute scores of a layer, over the rows that `held` holds."""
     rule, given = rule_of(held, held.position), (held.queries, held.store.keys)
     # tanh of an infinite argument is finite, so an overflow would not show in the bound.
     sizes = (vector_norms(x).max() for x in given)
@@ -363,7 +366,7 @@ def score_bound(held: LayerBase) -> Float[Array, ""]:
 
 @functools.partial(jax.jit, static_argnames="length")
 def lone_row(own: OwnMove, length: int) -> MovedRows:
-    """Centres and radii of all rows' changes where only row i moves, by `own`."""
+    """Centres and radii of all embedding rows' changes: `own` in row i, 0 in others."""
     p, d = own.centre.shape
     still = (jnp.zeros((length, *x), own.centre.dtype) for x in ((d, p), (p,)))
     rows = MovedRows(own.position, *still)

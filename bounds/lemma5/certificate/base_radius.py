@@ -1,11 +1,13 @@
 """Distance of the base pass from the true one: a radius for every base quantity.
 
 The base pass is the evaluation on the unchanged input, in floats; the true one is
-exact. Value space, in which heads are compared, and sections, the parts of a layer
-after attention, are defined in `sections`. The model's weights are the stored numbers;
-numbers computed from them are rounded, and where terms cancel the rounding is relative
-to the terms. A number x of the base pass is within its radius of the true one: an inner
-product adds its rounding to the radii of its factors, a Lipschitz map multiplies.
+exact. A radius is an upper bound on the error of a number, or on the norm of a vector's.
+Value space, in which heads are compared, is the space after the output projection (the
+head's own where heads are concatenated). A section is a part of a layer after attention,
+a norm or affine maps with an activation; corners are the rows that sections read and
+write. The model's weights are the stored numbers; numbers computed from them are
+rounded, and where terms cancel the rounding is relative to the terms: an inner product
+adds its rounding to the radii of its factors, a Lipschitz map multiplies.
 docs/certificates.md, section 7, has the rules.
 """
 
@@ -54,10 +56,10 @@ Named: TypeAlias = dict[str, Float[Array, "..."]]  # arrays of rows, by name
 
 @pytree
 class RowRadius:
-    """Radii of the numbers of rows that the base pass computes."""
+    """Radii of queries, scores and rows after attention that the base pass computes."""
 
-    query: Float[Array, "rows heads"]  # over the score scale where the query is
-    slope: Float[Array, "rows heads"]  # of the slope of any score in the query
+    query: Float[Array, "rows heads"]  # over the score scale where queries are
+    slope: Float[Array, "rows heads"]  # of any score's derivative in the query
     score: Float[Array, "rows heads"]  # of any score
     # By name: rows in front of a norm [r], centring included; preactivations [r, f].
     rows: Named
@@ -65,7 +67,7 @@ class RowRadius:
 
 @pytree
 class BaseRadius:
-    """Radii of a layer's base pass."""
+    """Radii of all that a layer's base pass computes: rows, keys, values and scores."""
 
     # The layer's input, the rounding of its centring included.
     rows: Float[Array, "tokens"]
@@ -79,13 +81,13 @@ class BaseRadius:
 
 @pytree
 class LayerBase:
-    """The base pass of the wanted rows of a layer over all its keys, as computed."""
+    """Base pass of a layer, as computed: all keys and values, and the rows at `position`."""
 
     layer: Layer
     constants: CertificateConstants
     rows: Float[Array, "tokens width"]  # the layer's input
     inputs: Float[Array, "tokens width"]  # what attention reads
-    position: Int[Array, "rows"]  # the wanted rows
+    position: Int[Array, "rows"]  # of the rows that are held
     queries: Float[Array, "heads rows d_k"]  # over the score scale
     store: KeyStore
     summary: Any  # fields [h, r, ...], over head values
@@ -108,7 +110,7 @@ class LayerBase:
 
 
 def rule_of(held: LayerBase, rows: Int[Array, "rows"]) -> ScoreRule:
-    """Rule of a layer's scores in the rows at the positions `rows`."""
+    """Bounds that certificates use for a layer's scores, in the rows at positions `rows`."""
     attention, n = held.layer.attention, held.rows.shape[0]
     scale = jnp.broadcast_to(score_scale(attention, n, rows), rows.shape)
     return score_rule(attention.scoring)(attention, held.constants, scale)
@@ -174,7 +176,7 @@ def row_radius(
     values: Named,
     balls: Named,
 ) -> tuple[Named, Float[Array, "..."]]:
-    """Radii of the rows that nonlinear operations read, and of the output rows."""
+    """Radii of the rows that norms and activations read, and of a layer's output rows."""
     # A row before a norm has one radius, the rounding of its centring included; a row
     # before an activation has one for each entry. `balls` begins as the radii of the
     # layer's input and of the attended rows (`entering`).

@@ -1,11 +1,11 @@
 """`certify_influence`, and the two references around which it bounds changes.
 
-Method "base": the base pass, on the unchanged input, is the reference in every layer. The
-substituted row starts with a radius, the largest distance of a substitute's embedding, all
-others with none; one certificate serves every symbol at a position.
-
-Method "centred": every row's change after the first layer is known exactly. One layer is
-exact, and so are two: the last layer's query row is followed with all rows at their
+A row's change is known by a centre, a computed vector, and a radius, an upper bound on the
+distance of the true change from it. Method "base": the base pass, on the unchanged input, is
+the reference in every layer. The substituted row starts with a radius, the largest distance
+of a substitute's embedding, all others with none; one certificate serves every symbol at a
+position. Method "centred": every row's change after the first layer is known exactly. One
+layer is exact, and so are two: the last layer's query row is followed with all rows at their
 centres. From the third layer on the middle layers leave radii.
 """
 
@@ -77,7 +77,7 @@ class Certificate(OfKind):
 
     @property
     def basis(self) -> str:
-        """Basis of the maximum: "this input", or the closed form of "all inputs"."""
+        """Origin of `max_upper`: "this input", or the closed form for "all inputs"."""
         if self.position is None:
             return "this input"
         at = self.position, self.symbol
@@ -102,7 +102,7 @@ REFERENCES = {"centred": "exact changes", "base": "the base"}
 def _bounds(
     request: InfluenceRequest, method: CertificateMethod
 ) -> Float[np.ndarray, "substitutions"]:
-    """Upper bounds of this input alone, for at least one substitution."""
+    """Upper bounds on the influences of one or more substitutions, from this input alone."""
     model, positions = request.model, request.position
     if not model.layers:
         return exact_without_layers(request)
@@ -156,7 +156,7 @@ MOST_DIFFERENCES = 2**24
 def bound_all_inputs(
     request: InfluenceRequest, alone: Float[np.ndarray, "substitutions"]
 ) -> tuple[Float[np.ndarray, "substitutions"], Bound | None]:
-    """Minimum of `alone` and the closed form, and the form, or None if it never wins."""
+    """Minima of `alone` and the closed form; and that form, None if it is never smaller."""
     model, pairs = request.model, request.pairs
     if not len(pairs) or model.vocab_size * model.embedding.size > MOST_DIFFERENCES:
         return alone, None

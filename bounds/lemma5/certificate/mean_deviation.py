@@ -1,15 +1,17 @@
 """The perturbation lemma: distance of a softmax mean from its reference.
 
 One query row and one head. The reference has weights a (sum 1), values v and mean b; in
-truth the scores are off by d_w (up to a constant in w) and the values by f_w. One column
-i is held apart, since it may be off by far more than the others: |d_i| <= e_i. The others
-have the reference weights c_w = a_w / (1 - a_i) and their mean m, with
+truth the scores are off by d_w (up to a constant in w) and the values by f_w, which makes
+the mean b'. A column is a key position w; column i, the substituted one, is held apart,
+since it may be off by far more than the others: |d_i| <= e_i. The others have the
+reference weights c_w = a_w / (1 - a_i) and their mean m, with
 
     sum_{w != i} c_w (exp|d_w| - 1) <= S;
 
 docs/certificates.md, section 1, has the bound, its proof, and the consequences for a layer.
-Every base quantity in a row's bound is replaced by the largest value that the true one can
-have: weights by a factor, distances of values and slopes by an additive slop.
+Every base quantity (computed on the unchanged input) in a row's bound is replaced by the
+largest value that the true one can have: weights by a factor, distances of values and of
+slopes (derivatives of scores) by an additive slop.
 """
 
 import dataclasses
@@ -28,14 +30,14 @@ Numbers: TypeAlias = Float[Array, "..."]
 
 @pytree
 class Roundoff:
-    """Relative roundings of one layer, from `rounding.layer_roundoff`."""
+    """Relative rounding errors of changes in one layer, by `rounding.layer_roundoff`."""
 
     sums: Float[Array, ""]  # of what has gone through a sum over keys
     local: Float[Array, ""]  # of all else: one row's projections, norms and block
 
 
 def inflate(rule: ScoreRule, held: LayerBase, radius: RowRadius) -> Inflation:
-    """Upper bounds on the errors of rows' computed base numbers, as an `Inflation`."""
+    """Upper bounds on errors of rows' base weights, values, slopes and queries."""
     # `radius` are those of the rows' base numbers.
     constants, bound, roundoff = held.constants, held.radius, held.roundoff.sums
     score, query, steep = radius.score.T, radius.query.T, radius.slope.T
@@ -107,7 +109,7 @@ class ColumnMove:
 
 @dataclasses.dataclass(frozen=True)
 class OtherMoves:
-    """Sums over all columns of the lemma but i, weighted with c_w."""
+    """Changes of all columns but i in the lemma: sums with weights c_w, and maxima."""
 
     slack: Numbers  # S
     # |l|, l the part of sum_w c_w d_w (v_w - m) that the centre follows.
@@ -121,7 +123,7 @@ class OtherMoves:
 def mean_deviation(
     own: ColumnMove, others: OtherMoves, log_weight: Numbers | float
 ) -> Numbers:
-    """Upper bound on |b' - b - (1 - a_i) l|, l a known linear part of the change."""
+    """Upper bound on |b' - b - (1 - a_i) l|, l a computed linear part of b' - b."""
     # Where the true weights are known within a factor e^x only, x = `log_weight`, S and
     # the two sums over c_w grow by it.
     factor, linear = jnp.exp(jnp.asarray(log_weight)), others.linear

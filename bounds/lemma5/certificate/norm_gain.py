@@ -1,8 +1,8 @@
 """Layer norms and activations on a ball around a row: slopes, their variation, rounding.
 
-Of a centred row w, N(w) = w / s with s = sqrt(|w|^2/d + eps) has |D N| <= 1/s and
-|D^2 N| <= 2/(s^2 sqrt d); s is taken where it is smallest. docs/certificates.md has the
-proof.
+A ball is all rows within a radius of a row. Of a centred row w, N(w) = w / s with
+s = sqrt(|w|^2/d + eps) has |D N| <= 1/s and |D^2 N| <= 2/(s^2 sqrt d); s is taken where it
+is smallest. docs/certificates.md has the proof.
 """
 
 import functools
@@ -66,7 +66,7 @@ def _variation(norm: Norm, rows: Rows, reach: Radii, step: Radii) -> Radii:
 def norm_gains(
     norm: Norm, rows: Rows, moved: Rows, radius: Radii, base: Radii
 ) -> tuple[Radii, Radii]:
-    """Upper bounds on a norm's slope around rows + moved, and on its Jacobian's change."""
+    """Bounds on a norm's Lipschitz constant at rows + moved, and its Jacobian's change."""
     # The variation bounds the distance of the Jacobian anywhere in the ball from that
     # computed at the base row, so it is taken on a ball around the base row that holds
     # both.

@@ -3,9 +3,10 @@
 The change of every input row, a column of the attention matrix, is within a radius of a
 known centre. The output's centre is the exact change when every column moves by its
 centre, O(n d); only the radii are left to the perturbation lemma (`mean_deviation`). Value
-space, in which heads are compared, is defined in `sections`. With radii zero the
-result is the exact change. The radii are small, so the lemma is applied with the
-exponential, distance and slope of each key.
+space, in which heads are compared, is the space after the output projection (the head's
+own where heads are concatenated). With radii zero the result is the exact change. The
+radii are small, so the lemma is applied with the exponential, distance and slope (the
+score's derivative in the query) of each key. The base is the unchanged input.
 """
 
 import dataclasses
@@ -61,7 +62,7 @@ Sizes: TypeAlias = Float[Array, "substitutions"]
 
 @dataclasses.dataclass(frozen=True)
 class RowReference:
-    """Numbers of one output row per substitution, after all columns move by their centres."""
+    """Scores, query change and errors of one row per substitution, all columns moved."""
 
     seen: Bool[Array, "substitutions keys"]  # which keys it sees
     before: ByKey  # scores of the base
@@ -78,7 +79,7 @@ class RowReference:
 
 
 def row_deviation(held: LayerBase, inner: MovedRows, row: RowReference) -> ByHead:
-    """Radii of the heads' changes, in value space, by input radii and rounding of scores."""
+    """Radii of head outputs' changes, in value space, by input radii and score rounding."""
     attention, constants = held.layer.attention, held.constants
     weighting, roundoff = attention.weighting, held.roundoff.sums
     position = inner.position
@@ -181,7 +182,7 @@ def move_one_row(
 def _heads(
     held: LayerBase, inner: MovedRows
 ) -> tuple[Float[Array, "heads substitutions d_v"], ByHead]:
-    """Centres of the heads' changes, and radii in value space, rounding included."""
+    """Centres of head outputs' changes; their radii in value space, rounding included."""
     attention, n, at = held.layer.attention, held.rows.shape[0], held.position
     rule = rule_of(held, at)
     key = jnp.arange(n, dtype=at.dtype)
@@ -220,7 +221,7 @@ def heads_rounding(
     row: RowReference,
     heads: Float[Array, "heads #substitutions d_v"],
 ) -> ByHead:
-    """Upper bounds on the rounding of the computed head changes `heads`, in value space."""
+    """Upper bounds on the rounding of `heads`, head outputs' changes, in value space."""
     constants, attention = held.constants, held.layer.attention
     weighting = attention.weighting
     # The change is sum_w a'_w dv_w + sum_w (a_w / Z)(e^d_w - e^c)(v_w - b) with

@@ -57,7 +57,7 @@ def perhaps_above(one: Numbers | float, other: Numbers | float) -> Bool[Array, "
 
 
 def settle(centre: Numbers, radius: Numbers, axis: int = -1) -> tuple[Numbers, Numbers]:
-    """Centre and radius; 0 and +inf where either of the two is not finite."""
+    """Centre and radius of a change; 0 and +inf where either of the two is not finite."""
     # Nothing is known there, and a finite centre lets a later norm bound its own
     # output. The sum over the coordinates (`axis`) is not finite where one of them is
     # not.

@@ -1,13 +1,18 @@
 """Columns of an attention matrix under a substitution: column i, the substituted, and others.
 
-Column i is followed to the centre of its change, all others by the sizes of theirs. The mean
-m, the spread and the weights of the *other* columns do not change when column i moves to its
-centre. Where column i is a row's top column, the one of largest weight, they are held by the
-base pass, the evaluation on the unchanged input; otherwise its weight is at most 1/2, and
-nothing is lost by subtraction. The others enter a row's bound through three sums over the
-columns: two products of an n x n matrix of the base pass, formed tile by tile, with sizes,
-and one with value sizes. A row's own query moves its attended mean by a linear part, C dq, C
-the covariance of values and slopes, and a rest: docs/certificates.md, section 4.
+A column is an input row as a key and value; its change is known by a centre, a computed
+vector, and a radius, a bound on the distance from it. Column i is followed to the centre of
+its change, all others by the sizes of theirs. The mean value m, the spread and the weights of
+the *other* columns do not change when column i moves to its centre. Where column i is a row's
+top column, the one of largest weight, they are held by the base pass, the evaluation on the
+unchanged input; otherwise its weight is at most 1/2, and nothing is lost by subtraction. The
+others enter a row's bound through three sums over the columns: two products of an n x n
+matrix of the base pass, formed tile by tile, with sizes, and one with value sizes. They
+bound, with d_w the change of score w and c_w the weights among the others, the slack
+sum c_w (exp|d_w| - 1), the remainder of the mean's change beyond its linear part, and the
+values' changes. Slopes are derivatives of scores in the query. A row's own query moves its
+attended mean by a linear part, C dq, C the covariance of values and slopes, and a rest:
+docs/certificates.md, section 4.
 """
 
 from typing import TypeAlias
@@ -54,7 +59,7 @@ SMALLEST_REST = 1e-250
 
 @pytree
 class OwnColumn:
-    """Numbers of column i at its centre, for the rows of a tile."""
+    """Weights, distances and mean change of column i at its centre, for a tile of rows."""
 
     # Exact change of the head.
     mean_change: Float[Array, "rows heads d_v substitutions"]
@@ -81,7 +86,7 @@ class OwnColumn:
 
 
 def see_column(held: LayerBase, rows: RowTile, own: OwnMove) -> OwnColumn:
-    """Numbers of column i for a tile of rows; `own` is the change of input row i."""
+    """Numbers of column i moved by its change `own`, for each row of a tile of rows."""
     at, queries, summary, rule = rows.at, rows.queries, rows.summary, rows.rule
     spread, inflation = rows.spread, rows.inflation
     attention, n, position = held.layer.attention, held.rows.shape[0], own.position
@@ -194,7 +199,7 @@ LARGEST_EXPONENT = 300.0
 
 @pytree
 class OwnQuery:
-    """Upper bounds on changes of the rows' queries, and the linear part of their effect."""
+    """Bounds on changes dq of rows' queries; the means' linear change C dq, its radius."""
 
     size: ByPair  # bound on |dq|
     linear: Float[Array, "heads rows d_v substitutions"]  # C dq at the centre
@@ -205,7 +210,7 @@ class OwnQuery:
 def move_own_query(
     held: LayerBase, rows: RowTile, column: OwnColumn, read: RowMoves
 ) -> OwnQuery:
-    """Effect of the change of each row's own query on its attended mean."""
+    """Change of each row's attended mean by that of its own query, to first order."""
     # Of the rows that the queries read.
     (centre, radius), rule, roundoff = read, rows.rule, held.roundoff.sums
     attention = held.layer.attention
@@ -294,7 +299,7 @@ def other_sums(
     column: OwnColumn,
     query: OwnQuery,
 ) -> tuple[ByPair, ByPair, ByPair, ByPair]:
-    """Slack, remainder, sum of value changes and their maximum, as in `OtherMoves`."""
+    """Upper bounds on slack, remainder, sum and maximum of values' changes; not column i."""
     rule, queries, weights = rows.rule, rows.queries, row_weights(held, rows)
     # Distances are from the mean of all columns; `shift` leads to that of the others.
     mean = project_values(held.layer.attention, rows.summary.mean)

@@ -69,7 +69,7 @@ class Rounding:
 def carry(
     held: LayerBase, base: RowBase, known: RowRadius, given: Named
 ) -> tuple[Moved, Rounding]:
-    """Changes of a program's rows, and their errors, from `given` ones of its inputs."""
+    """Changes of a layer's rows after attention, and their errors, by `given` inputs'."""
     layer, program = held.layer, held.layer.writes
     moved = program.change(base.rows, given)
     names = ("y", "heads", attended(layer), *program.kept, program.output)
@@ -157,7 +157,7 @@ def _compose(
     paths: dict[str, Jacobians],
     jacobians: Jacobians,
 ) -> Jacobians:
-    """Products of `jacobians` with the Jacobians `paths` of the sections read, summed."""
+    """Jacobian of a section in the layer's inputs: `jacobians` times `paths`, summed."""
     found: Jacobians = {}
     identity = jnp.eye(layer.attention.query.shape[2], dtype=jnp.float64)
     for source, last in jacobians.items():
@@ -174,7 +174,7 @@ def _compose(
 
 
 def _sum(norms: Named) -> Float[Array, "*rows"]:
-    """Sum of the norms over sources; those of heads are summed over heads."""
+    """Sum of a section's Jacobian norms over the corners it reads, and over heads."""
     terms = [x.sum(axis=-1) if name == "heads" else x for name, x in norms.items()]
     return sum(terms[1:], terms[0])
 
@@ -186,7 +186,7 @@ def _norms(
     jacobian: Sizes | None,
     slop: Sizes | float,
 ) -> Sizes:
-    """Norms of a Jacobian plus `slop`, 1 for None; by head where the source is "heads"."""
+    """Spectral norms of a Jacobian plus `slop`, 1 for None; by head for source "heads"."""
     rows = next(iter(base.rows.values())).shape[:-1]
     if jacobian is None:
         return jnp.ones(rows)
@@ -201,7 +201,7 @@ def _norms(
 
 @dataclasses.dataclass(frozen=True)
 class BaseRows:
-    """Base rows with their Jacobians' norms and radii, to be broadcast to changed rows."""
+    """Base rows, norms of the layer's Jacobians there, and the base rows' own radii."""
 
     rows: Named
     norms: RowNorms  # of their Jacobians
@@ -294,7 +294,7 @@ BySubstitution: TypeAlias = Float[Array, "substitutions"]
 
 @pytree
 class MovedRows:
-    """Centres and radii of the changes of all rows."""
+    """Centres and radii of the changes of all rows of a layer, per substitution."""
 
     position: Slots  # the substituted positions
     centre: Float[Array, "tokens width substitutions"]
@@ -307,7 +307,7 @@ class MovedRows:
         return self.centre[at, :, slot], self.radius[at, slot]
 
     def formed(self) -> Float[Array, "tokens width substitutions"]:
-        """The centres, as scores read changes of rows."""
+        """Centres of all rows' changes, as score functions read changes of key rows."""
         return self.centre
 
     def products(
@@ -319,13 +319,13 @@ class MovedRows:
     def once(
         self, function: Callable[..., Array], *arguments: Any
     ) -> Float[Array, "..."]:
-        """Value of function(*arguments); no value is kept."""
+        """Value of function(*arguments), computed anew: nothing is cached."""
         return function(*arguments)
 
     def weighted(
         self, weights: Float[Array, "heads substitutions keys"]
     ) -> Float[Array, "heads substitutions width"]:
-        """Sums of the centres, by weights."""
+        """Sums of the rows' centres with attention weights, by head and substitution."""
         return weighted_rows(weights.transpose(2, 0, 1), self.centre).swapaxes(1, 2)
 
     def substituted(self) -> "OwnMove":

@@ -2,8 +2,9 @@
 
 A certificate bounds the change of one row's output when one symbol of a given input is
 substituted. The base pass is the evaluation on the unchanged input; its radii bound its
-distance from exact arithmetic. Value space, in which heads are compared, is defined in
-`sections`; the slopes of a score, its derivatives in query and key, in `scores`.
+distance from exact arithmetic. Value space, in which heads are compared, is the space
+after the output projection (the head's own where heads are concatenated); the slopes of a
+score are its derivatives in query and key.
 """
 
 import dataclasses
@@ -63,7 +64,7 @@ Pairs: TypeAlias = Float[Array, "heads rows keys"]
 
 @pytree
 class Spread:
-    """Spread of slopes and values around a row's means, over some of the keys."""
+    """Spread of slopes and values around their attended means, over some keys of a row."""
 
     slope_mean: Float[Array, "rows heads d_k"]  # of the scores' slopes in the query
     covariance: Float[Array, "rows heads d_v d_k"]  # of head values and slopes
@@ -87,7 +88,7 @@ class RowSpread:
 
 @dataclasses.dataclass(frozen=True)
 class RowTile:
-    """Base numbers of a tile of rows, whose attended means are bounded together."""
+    """Queries, softmax sums, spreads and errors of a tile of rows, bounded together."""
 
     at: At  # positions
     queries: Queries
@@ -151,7 +152,7 @@ def prepare_rows(
 
 
 def _summarise(attention: Attention, queries: Queries, at: At, store: KeyStore) -> Any:
-    """Softmax sums, means and top keys of rows, over small tiles so that no sum is deep."""
+    """Softmax sum, mean value and top key of each row, by small key tiles for accuracy."""
     n = store.length
 
     def lift(index: Int[Array, "tile"], valid: Bool[Array, "tile"]) -> Any:
@@ -177,7 +178,7 @@ def read_inputs(held: LayerBase, moved: MovedRows) -> MovedRows:
 
 @jax.jit
 def take_rows(held: LayerBase, slots: Int[Array, "slots"]) -> LayerBase:
-    """`held` with only the rows of the indices `slots`, in order; no summary, no spread."""
+    """Base pass `held` of the rows at `slots` alone, without softmax sums and spreads."""
     return dataclasses.replace(
         held,
         position=held.position[slots],
@@ -229,7 +230,7 @@ def key_slopes(
 
 @jax.jit
 def prepare_spread(held: LayerBase) -> RowSpread:
-    """The spread around every row of a base pass that holds all rows."""
+    """Spreads of slopes and values of every row, from a base pass that holds all rows."""
     attention, n = held.layer.attention, held.rows.shape[0]
     keys, values = held.store.keys, held.store.values
 
@@ -270,7 +271,7 @@ def _spread(
     values: Float[Array, "heads keys d_v"],
     mean: Float[Array, "heads rows d_v"],
 ) -> Spread:
-    """Spread of slopes and values around their means over the keys `seen`."""
+    """Spread of slopes and values around their weighted means over the keys `seen`."""
     attention = rule.attention
     slopes = jnp.broadcast_to(slopes, (*weights.shape, slopes.shape[-1]))
     slope_mean = contract("hjk,hjke->hje", weights, slopes)

@@ -2,7 +2,8 @@
 
 A change leads from the base, the evaluation on the unchanged input, to an input with one
 substitution; dq and dk are the changes of a query and a key, dx that of a key's row. Slopes
-are derivatives of a score. The score scale is one number for each row, by which scores are
+are derivatives of a score, the curvature is the largest second derivative. A radius bounds
+the error of a base number. The score scale is one number for each row, by which scores are
 divided.
 """
 
@@ -77,7 +78,7 @@ class AdditiveRule(_Rule):
 
     @staticmethod
     def read_constants(score: Any, num_heads: int) -> Constants:
-        """`score` |w|, `score_range` 2 |w|_1, and the curvature in tanh's argument."""
+        """`score` |w|, `score_range` 2 |w|_1 and `curvature` in tanh's argument, by head."""
         vector = np.asarray(score.vector, np.float64)
         return {
             "score": np.asarray([frobenius_upper(row) for row in vector]),
@@ -86,13 +87,13 @@ class AdditiveRule(_Rule):
         }
 
     def score_size(self, queries: Queries, keys: Keys) -> ByRow:
-        """|w|_1 over the scale."""
+        """Upper bound |w|_1 / scale on the absolute scores of a row."""
         return 0.5 * self.constants.score_range[:, None] / self.scale
 
     def radii(
         self, queries: Queries, query: ByRow, keys: Keys, key: ByHead
     ) -> tuple[ByRow, ByRow]:
-        """Radii of scores and their slopes in the query."""
+        """Radii of scores and of their slopes in the query, by `query`'s and `key`'s."""
         key_size = vector_norms(keys).max(axis=1)[:, None]
         query_size, key = vector_norms(queries), key[:, None]
         roundoff = gamma_upper(queries.shape[-1] + SCALAR_STEPS)
@@ -120,22 +121,24 @@ class AdditiveRule(_Rule):
         return slope
 
     def query_slope_size(self, key_size: ByHead) -> ByRow:
-        """|w| over the scale."""
+        """Upper bound |w| / scale on the norms of slopes in the query."""
         return self.constants.score[:, None] / self.scale
 
     def key_slope_size(self, queries: Queries) -> ByRow:
-        """|w| over the scale."""
+        """Upper bound |w| / scale on the norms of slopes in the key."""
         return self.constants.score[:, None] / self.scale
 
     def growth(self) -> Scalar:
-        """The curvature times |W_K|^2, over the smallest scale."""
+        """Growth (curvature) |W_K|^2 / scale of slopes in the keys' rows per |dx|."""
         constants = self.constants
         return (constants.curvature * constants.key**2).max() / self.scale.min()
 
     def second_order(
         self, query_size: ByColumn, largest: Float[Array, "columns"]
     ) -> tuple[ByColumn, ByColumn]:
-        """Curvature over the scale, times |W_K|^2 |dx| (`largest`) and times |dq|^2."""
+        """Second-order growth of slopes in the keys' rows, and of scores; upper bounds."""
+        # Curvature over the scale, times |W_K|^2 |dx| and times |dq|^2; `query_size` is
+        # |dq|, `largest` the largest |dx|.
         curvature = self.constants.curvature[:, None, None] / self.scale[:, None]
         second = curvature * self.constants.key[:, None, None] ** 2 * largest
         return second, curvature * query_size**2
@@ -143,7 +146,7 @@ class AdditiveRule(_Rule):
     def moved_slopes(
         self, queries: Queries, keys: Keys, moved: Any, weights: Any, mean_move: Any
     ) -> tuple[ByKey, Slopes, ByKey]:
-        """Slopes w (1 - tanh^2) at the moved keys, each formed for its row."""
+        """Slopes at the moved keys: distances from the mean, slopes in the key, norms."""
         change = contract("hed,kdp->hpke", self.attention.key_by_head, moved.centre)
         slopes = self._slopes(queries[:, :, None] + (keys[:, None] + change))
         slope_mean = contract("hpk,hpke->hpe", weights, slopes)
@@ -154,7 +157,7 @@ class AdditiveRule(_Rule):
     def base_error(
         self, query_size: ByColumn, query: ByRow, key: ByHead, moved: ByColumn
     ) -> ByColumn:
-        """Error of a score's change by the base: that of the slope, times the steps."""
+        """Error of a score's change by the base: the slope's error times |dq| + |dk|."""
         # A score moves by at most (curvature) (|dq| + |dk|) times the error of the
         # argument of tanh, which is the error of the slope on the way.
         steps = (query_size + moved) / self.scale[:, None]
@@ -180,7 +183,7 @@ class DotProductRule(_Rule):
 
     @staticmethod
     def read_constants(score: Any, num_heads: int) -> Constants:
-        """`score` and `curvature` 0, `score_range` inf, of each head."""
+        """`score` and `curvature` 0 and `score_range` inf, their neutral values, by head."""
         none = np.zeros(num_heads)
         return {"score": none, "score_range": none + np.inf, "curvature": none}
 
@@ -191,7 +194,7 @@ class DotProductRule(_Rule):
     def radii(
         self, queries: Queries, query: ByRow, keys: Keys, key: ByHead
     ) -> tuple[ByRow, ByRow]:
-        """Radii of scores and of their slopes in the query."""
+        """Radii of scores and of their slopes in the query, by `query`'s and `key`'s."""
         # `query` and `key` are the radii of the queries and of any key.
         query_size, key = vector_norms(queries), key[:, None]
         within = gamma_upper(queries.shape[-1]) * self.score_size(queries, keys)
@@ -218,7 +221,7 @@ class DotProductRule(_Rule):
         return vector_norms(queries)
 
     def growth(self) -> Scalar:
-        """Growth |W_Q| |W_K| / scale of slopes in the keys' rows, by a change's size."""
+        """Growth |W_Q| |W_K| / scale of slopes in the keys' rows per norm of a row change."""
         return (self.constants.query * self.constants.key).max() / self.scale.min()
 
     def second_order(
@@ -232,7 +235,7 @@ class DotProductRule(_Rule):
     def moved_slopes(
         self, queries: Queries, keys: Keys, moved: Any, weights: Any, mean_move: Any
     ) -> tuple[ByKey, Slopes, ByKey]:
-        """Slopes at the moved keys: distances from the mean, values, upper bounds."""
+        """Slopes at the moved keys: distances from the mean, slopes in the key, norms."""
         # `moved` are the changes of the rows that keys are made of (`MovedRows`);
         # `weights` those of all columns but the substituted one, `mean_move` the rows'
         # mean change, so weighted. Not all moved keys are formed.

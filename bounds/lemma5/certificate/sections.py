@@ -87,7 +87,7 @@ def attended(layer: Layer) -> str:
 
 
 def sections(layer: Layer) -> tuple[Section, ...]:
-    """Sections of the rows after attention, in order, from the input and `attended`."""
+    """Sections of a layer in order; the first read its input row y and `attended`."""
     program, given = layer.writes, {"y", attended(layer)}
     steps = [step for step in program.steps if step.name not in given]
     reads = [name for step in steps for name in step.inputs]
@@ -190,7 +190,7 @@ def entering(
 
 
 def carried_on(gains: dict[str, Numbers], balls: Mapping[str, Numbers]) -> Numbers:
-    """Sum of gains times radii over corners, and over heads."""
+    """Radius of a section's row: sum of `gains` times radii `balls` over its corners."""
 
     def term(gain: Numbers, ball: Numbers, heads: bool) -> Numbers:
         # Gains of single entries, on a first axis, give an entry axis at the end.
@@ -223,7 +223,7 @@ class CertificateConstants:
 
 
 def layer_constants(layer: Layer) -> CertificateConstants:
-    """Constants of a float64 layer."""
+    """Constants of a layer that certificates need; its weights are float64."""
     attention = layer.attention
     # Maps from attention inputs to value space: O_h V_h, or V_h without O_h.
     values = [Enclosure(np.asarray(w, np.float64)) for w in attention.value_by_head]
