@@ -74,7 +74,7 @@ class RowReference:
 
     @property
     def score(self) -> ByKey:
-        """Scores after the move."""
+        """Scores of the row with each key, after all columns move by their centres."""
         return self.before + self.score_change
 
 

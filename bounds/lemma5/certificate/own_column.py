@@ -86,7 +86,7 @@ class OwnColumn:
 
 
 def see_column(held: LayerBase, rows: RowTile, own: OwnMove) -> OwnColumn:
-    """Numbers of column i moved by its change `own`, for each row of a tile of rows."""
+    """Weights and distances of column i, moved by the centre `own`, for a tile of rows."""
     at, queries, summary, rule = rows.at, rows.queries, rows.summary, rows.rule
     spread, inflation = rows.spread, rows.inflation
     attention, n, position = held.layer.attention, held.rows.shape[0], own.position
@@ -199,7 +199,7 @@ LARGEST_EXPONENT = 300.0
 
 @pytree
 class OwnQuery:
-    """Bounds on changes dq of rows' queries; the means' linear change C dq, its radius."""
+    """Bounds on rows' query changes dq, and the linear part C dq of their means' changes."""
 
     size: ByPair  # bound on |dq|
     linear: Float[Array, "heads rows d_v substitutions"]  # C dq at the centre
@@ -299,7 +299,7 @@ def other_sums(
     column: OwnColumn,
     query: OwnQuery,
 ) -> tuple[ByPair, ByPair, ByPair, ByPair]:
-    """Upper bounds on slack, remainder, sum and maximum of values' changes; not column i."""
+    """Bounds over all columns but i: slack, remainder, values' changes and the largest."""
     rule, queries, weights = rows.rule, rows.queries, row_weights(held, rows)
     # Distances are from the mean of all columns; `shift` leads to that of the others.
     mean = project_values(held.layer.attention, rows.summary.mean)

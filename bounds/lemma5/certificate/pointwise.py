@@ -69,7 +69,7 @@ class Rounding:
 def carry(
     held: LayerBase, base: RowBase, known: RowRadius, given: Named
 ) -> tuple[Moved, Rounding]:
-    """Changes of a layer's rows after attention, and their errors, by `given` inputs'."""
+    """Changes of rows after attention, from `given` changes of y and heads; their errors."""
     layer, program = held.layer, held.layer.writes
     moved = program.change(base.rows, given)
     names = ("y", "heads", attended(layer), *program.kept, program.output)
@@ -249,7 +249,7 @@ def carry_radius(
 
 
 def _along(norms: Named, balls: Named) -> Sizes:
-    """Sum of norms times radii, over the names in `norms` that have a ball."""
+    """Sum of Jacobian norms times radii `balls`, over the rows named in both."""
     found = jnp.zeros(())
     for name, norm in norms.items():
         if name == "heads" and name in balls:

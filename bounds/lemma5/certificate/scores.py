@@ -157,7 +157,7 @@ class AdditiveRule(_Rule):
     def base_error(
         self, query_size: ByColumn, query: ByRow, key: ByHead, moved: ByColumn
     ) -> ByColumn:
-        """Error of a score's change by the base: the slope's error times |dq| + |dk|."""
+        """Error of a score's change due to base radii: slope error times |dq| + |dk|."""
         # A score moves by at most (curvature) (|dq| + |dk|) times the error of the
         # argument of tanh, which is the error of the slope on the way.
         steps = (query_size + moved) / self.scale[:, None]
@@ -167,7 +167,7 @@ class AdditiveRule(_Rule):
     def own_error(
         self, query_size: ByColumn, keys: ByColumn, error: ByColumn
     ) -> ByColumn:
-        """`error` plus (curvature/2) (|dq| + |dk|)^2, capped by means of |w| and |w|_1."""
+        """Score error: `error` plus (curvature/2) (|dq| + |dk|)^2, capped by |w|, |w|_1."""
         constants, by_row = self.constants, self.scale[:, None]
         both = query_size + keys
         error += 0.5 * constants.curvature[:, None, None] / by_row * both**2
@@ -183,7 +183,7 @@ class DotProductRule(_Rule):
 
     @staticmethod
     def read_constants(score: Any, num_heads: int) -> Constants:
-        """`score` and `curvature` 0 and `score_range` inf, their neutral values, by head."""
+        """`score` and `curvature` 0, `score_range` inf: for additive scores alone."""
         none = np.zeros(num_heads)
         return {"score": none, "score_range": none + np.inf, "curvature": none}
 
@@ -256,13 +256,13 @@ class DotProductRule(_Rule):
     def base_error(
         self, query_size: ByColumn, query: ByRow, key: ByHead, moved: ByColumn
     ) -> ByColumn:
-        """Error |dq| `key` + `query` |dk| of a score's change by the computed base."""
+        """Error |dq| `key` + `query` |dk| of a score's change due to the base radii."""
         return query_size * key[:, None, None] + query[..., None] * moved
 
     def own_error(
         self, query_size: ByColumn, keys: ByColumn, error: ByColumn
     ) -> ByColumn:
-        """`error`, of first order in a score, plus |dq| |dk|, the term of second order."""
+        """Score error: `error`, of first order, plus |dq| |dk|, the term of second order."""
         return error + query_size * keys
 
 
