@@ -44,13 +44,13 @@ from bounds.numbers.statements import (
 
 @dataclasses.dataclass(frozen=True)
 class _Norms:
-    """Norms that bound a score, each a number >= 0, over the temperature τ."""
+    """Norms that bound a head's logits, each a number >= 0, divided by the temperature τ."""
 
     def __post_init__(self) -> None:
         check_fields(self, nonnegative, *vars(self))
 
     def at_temperature(self, temperature: float) -> Self:
-        """Constants of the logits over a further temperature τ > 0, rounded up."""
+        """Constants of the logits divided by a further temperature τ > 0, rounded up."""
         tau = interval(positive("temperature", temperature))
         over = {name: upper(interval(x) / tau) for name, x in vars(self).items()}
         return dataclasses.replace(self, **over)
@@ -81,19 +81,19 @@ class DotProduct(_Norms):
         return self.key_slope(norm) * norm
 
     def magnitude(self, norm: Interval) -> Interval:
-        """|s| <= mu F² + c F."""
+        """Upper bound mu F² + c F on |logit|, terms shared by all keys dropped; F `norm`."""
         return self.half_oscillation(norm)
 
     def query_slope(self, norm: Interval) -> Interval:
-        """Slope mu F of a logit, per unit of the query's activation."""
+        """Slope mu F of a logit, per unit of the query's activation; F is `norm`."""
         return interval(self.mu) * norm
 
     def key_slope(self, norm: Interval) -> Interval:
-        """Slope mu F + c of a logit, per unit of the key's activation."""
+        """Slope mu F + c of a logit, per unit of the key's activation; F is `norm`."""
         return interval(self.mu) * norm + interval(self.c)
 
     def printed_logit_bound(self, norm: Interval) -> Interval:
-        """Hahn's A = F² C_att with C_att = mu + c/F."""
+        """Bound A on logits as Hahn prints it: F² C_att, C_att = mu + c/F; F is `norm`."""
         return self.half_oscillation(norm)
 
 
@@ -119,7 +119,7 @@ class Additive(_Norms):
         return minimum(interval(self.sup), interval(self.m2) * norm)
 
     def magnitude(self, norm: Interval) -> Interval:
-        """|s| <= |u|_1/τ: not m2 F, whose reference logit moves with the query."""
+        """Upper bound |u|_1/τ on |logit|; m2 F bounds only differences in one row."""
         return interval(self.sup)
 
     def query_slope(self, norm: Interval) -> Interval:
@@ -131,7 +131,7 @@ class Additive(_Norms):
         return interval(self.m2)
 
     def printed_logit_bound(self, norm: Interval) -> Interval:
-        """Hahn's A = 2 F C_att with C_att = max(m1, m2)."""
+        """Bound A on logits as Hahn prints it: 2 F C_att, C_att = max(m1, m2)."""
         return 2 * norm * maximum(interval(self.m1), interval(self.m2))
 
 
@@ -166,7 +166,7 @@ class LayerConstants:
     Attributes:
         norm: F, bound on the norm of the activations u that enter the attention, over
             all inputs, positions and lengths considered.
-        heads: Its heads, at least one.
+        heads: Constants of its heads, one or more.
         skip_gain: Lipschitz constant of the output in y with the averages held fixed.
         input_gain: Lipschitz constant of the map before the attention; 1 where none.
         output_cap: No two outputs differ by more: twice their norm bound, or
@@ -198,8 +198,8 @@ def growth_constant(embedding_norm: float, norms: Sequence[float]) -> float:
     max(1, max_k (F_k/(|p| + |v|))^{1/k}).
 
     Args:
-        embedding_norm: max_j |p_j| + max_σ |v_σ|.
-        norms: F_1 … F_L, biases included.
+        embedding_norm: max_j |p_j| + max_σ |v_σ|, of position codes p and symbols v.
+        norms: F_1 … F_L, bounds on the activations after each layer, biases included.
 
     Returns:
         C_fact, rounded up.
@@ -229,9 +229,9 @@ def growth_constant(embedding_norm: float, norms: Sequence[float]) -> float:
 
 
 def feed_forward_lipschitz(product: float, half_norm: float, *, slope: float) -> Bound:
-    """Bound the Lipschitz constant of the block, its residual included.
+    """Bound the Lipschitz constant of a feed-forward block, its residual included.
 
-    min(1 + λ π, |I + W2 W1/2| + (λ - 1/2) π).
+    min(1 + λ π, |I + W2 W1/2| + (λ - 1/2) π), for y + W2 act(W1 y + b1) + b2.
 
     Args:
         product: π = |W2 T^{-1}| |T W1| for any positive diagonal T, the smaller the
@@ -267,7 +267,7 @@ def layer_norm_lipschitz(scale: float, epsilon: float) -> Bound:
     """Bound the Lipschitz constant of a LayerNorm by max|γ|/√ε.
 
     Args:
-        scale: max|γ|.
+        scale: max|γ|, of its scale γ.
         epsilon: ε > 0.
 
     Returns:
@@ -293,7 +293,7 @@ def layer_norm_change_cap(scale: float, width: int) -> Bound:
     """Bound the difference of any two outputs of a LayerNorm by 2 max|γ| √d.
 
     Args:
-        scale: max|γ|.
+        scale: max|γ|, of its scale γ.
         width: d.
 
     Returns:

@@ -2,7 +2,9 @@
 
 Theorem C, the corrected Lemma 5 of Hahn 2020, is a recursion over layers; under a causal
 mask there is a closed form of order (ln(j/i))^{L-1}/j, i the changed position and j the
-row. A row is the activation at one position.
+row. A row is the activation at one position. Attention weights of one row differ by at most
+a factor E = e^{2A}, A half the largest difference of its logits, so that an average of the
+keys' changes is at most W, their largest mean with weights between 1/E and 1.
 """
 
 from collections.abc import Sequence
@@ -50,7 +52,7 @@ def largest_weighted_mean(
     visible: Int[np.ndarray, "rows"],
     inverse_ratio: float,
 ) -> ByRow:
-    """Upper bound on the largest weighted mean W of the first `present` numbers, by row."""
+    """Upper bound on W, the largest weighted mean of the first `present` numbers, by row."""
     # The numbers are sorted downwards, the first at most about 1; `visible` - `present`
     # zeros are averaged with them. `inverse_ratio` is 1/E in [0, 1], rounded down. The
     # bound is within 1e-9 of W, relatively, up to a million numbers.
@@ -86,7 +88,7 @@ def largest_weighted_mean(
 def visible_changes(
     mask: str, changed: Bool[np.ndarray, "rows"]
 ) -> tuple[Int[np.ndarray, "counted"], Int[np.ndarray, "counted"]]:
-    """Numbers of changed rows, and of all rows, that each row sees under a mask."""
+    """Counts of changed rows, and of all rows, that each row sees under a mask."""
     # `changed` is whether row j can differ from the base when i != j. The counts leave
     # out the row's own change, since under j = i it is the changed row.
     n, strict = len(changed), mask.startswith("strict")
@@ -106,7 +108,7 @@ def visible_changes(
 
 
 def _per_row(counted: Shaped[np.ndarray, "counted"]) -> Shaped[np.ndarray, "rows"]:
-    """Numbers of the rows, then the largest of the changed row's."""
+    """Numbers of the n rows j != i, then the largest of the changed row's over all i."""
     n = len(counted) // 2
     return np.append(counted[:n], np.max(counted[n:]))
 
@@ -127,7 +129,7 @@ def masked_recursion(
         layers: Constants of layers 1 … L.
         masks: One of `MASKS` per layer; "future" lets j see w <= j.
         length: n >= 1.
-        distance: D.
+        distance: D, between the two embeddings at i.
         query: j, the row that is read; negative ones count from the end.
         saturating: Whether to use that averages and outputs have a bounded range.
 
@@ -168,7 +170,7 @@ def _changes(
     distance: Interval,
     saturating: bool,
 ) -> tuple[ByRow, Interval]:
-    """Bounds on the rows' changes, then on the changed row's, and the unit they are in."""
+    """Bounds on changes of the n rows, then of row i, and the unit that scales them."""
     if distance.b == np.inf or any(_is_unbounded(layer) for layer in layers):
         return np.full(length + 1, np.inf), interval(1)
     changes, scale = np.zeros(length + 1), distance
@@ -180,7 +182,7 @@ def _changes(
 
 
 def _is_unbounded(layer: LayerConstants) -> bool:
-    """Whether the layer's constants exceed the floats, so that nothing is known."""
+    """True if a constant of the layer exceeds the floats, so that nothing is known."""
     norm = interval(layer.norm)
     numbers = [norm, interval(layer.skip_gain), interval(layer.input_gain)]
     for head in layer.heads:
@@ -295,13 +297,14 @@ def causal_bound(
 ) -> LayerInfluence:
     """Bound the influence of symbol i on the last row under a causal mask.
 
-    (D/n) b E Σ_t (a + b E ln(n/i))^{L-1-t} (a + b)^t, i and n counted from 1.
+    (D/n) b E Σ_{t<L} (a + b E ln(n/i))^{L-1-t} (a + b)^t, i and n counted from 1; a layer
+    multiplies a row's own change by at most a, the mean change it sees by b; E is max e^{2A}.
 
     Args:
         layers: Constants of layers 1 … L, all with the mask "future".
         length: n >= 2.
         position: i - 1, the changed position counted from 0, below n - 1.
-        distance: D.
+        distance: D, between the two embeddings at i.
 
     Returns:
         Upper bounds on the change of the last row and of row i.

@@ -88,7 +88,7 @@ def printed(
     num_heads: int,
     num_layers: int,
 ) -> PrintedConstants:
-    """The constants read literally, F = 2 C_fact^L (|p| + |v|).
+    """Build the printed constants, F read literally: F = 2 C_fact^L (|p| + |v|).
 
     Args:
         scores: Norms of the logits, of every layer and head.
@@ -123,7 +123,7 @@ def printed(
 def printed_tight(
     *, scores: Sequence[Score], norm: float, output_lipschitz: float, num_heads: int
 ) -> PrintedConstants:
-    """The constants with the true norm bound for F.
+    """Build the printed constants with F a true bound on the norms of activations.
 
     Args:
         scores: Norms of the logits, of every layer and head.

@@ -28,7 +28,7 @@ from bounds.numbers.statements import (
 
 
 def weight_bound(half_oscillation: Interval, visible: int) -> Interval:
-    """Interval of 1/(1 + (m - 1) e^{-2A}), A `half_oscillation`, m `visible`."""
+    """Upper bound 1/(1 + (m - 1) e^{-2A}) on weights; A `half_oscillation`, m `visible`."""
     return 1 / (1 + (visible - 1) * exp(-2 * half_oscillation))
 
 
@@ -71,7 +71,7 @@ def change_bound(
     changes: Sequence[Interval],
     saturating: bool,
 ) -> Interval:
-    """Upper bound of Corollary B on the change of one head's un-projected average."""
+    """Upper bound (Corollary B) on the change of a head's average of attention inputs."""
     # docs/theory/lemma5.md, section 1. `changes` bound those of the activations that it
     # reads: the query's, every key's but i, and key i's.
     query, other, own = changes
@@ -103,7 +103,7 @@ class LayerInfluence:
     def corrected(
         cls, layer: int, others_change: Interval, own_change: Interval, *stated: Any
     ) -> "LayerInfluence":
-        """Corrected bounds after a layer; `stated` are their form and hypotheses."""
+        """Upper bounds after a layer, by the corrected lemma; `stated`: form, hypotheses."""
         changes = (others_change, others(layer)), (own_change, own(layer))
         return cls(*(corrected_bound(*change, *stated) for change in changes))
 
@@ -158,7 +158,7 @@ def _output_change(
     sigma: Interval,
     saturating: bool,
 ) -> Interval:
-    """Upper bound on an output's change, at a position whose input changes by `here`."""
+    """Upper bound on a layer output's change, where the input changes by `here`."""
     norm = interval(layer.norm)
     moved = [interval(layer.input_gain) * x for x in (here, kappa, sigma)]
     # Any two rows that attention reads are at most 2F apart.
@@ -198,7 +198,7 @@ class UniformConstants:
 
 
 def uniform_constants(layers: Sequence[LayerConstants]) -> UniformConstants:
-    """The least uniform constants that cover every layer.
+    """Compute the least constants that hold for every layer, for C1 and C2.
 
     Args:
         layers: Constants of layers 1 … L.
@@ -290,7 +290,7 @@ def single_exponential_bound(
 def _expected(
     constants: UniformConstants, length: int, distance: float
 ) -> tuple[int, Interval, Interval, Interval]:
-    """n, D, A and L_f of checked arguments."""
+    """Length n, and D, A and L_f as intervals, from checked arguments."""
     n, d = whole("length", length, 2), interval(nonnegative("distance", distance))
     instance("constants", constants, UniformConstants)
     numbers = constants.half_oscillation, constants.output_lipschitz
