@@ -49,7 +49,7 @@ AnyChange = TypeVar("AnyChange", Bound, Claim)
 def carry_to_target(
     forms: dict[str, Any], constants: ModelConstants, target: str
 ) -> dict[str, Any]:
-    """Inequalities on changes of final rows, carried over to the target at those rows."""
+    """Bounds and claims on final rows' changes, carried over to the target's changes."""
     # A final LayerNorm and, for logits, the read-out act on each row by itself, so a
     # bound on the change of a row is multiplied by their Lipschitz constants. They are
     # no part of the layers: inside the uniform constants of C1 and C2 they would count
@@ -91,7 +91,7 @@ def carry_to_target(
 
 
 def _product(log_value: float, gain: float) -> float:
-    """Upper bound on log_value + ln gain, the logarithm of the product."""
+    """Upper bound on log_value + ln gain, the logarithm of a bound times a gain."""
     # A factor of 0 wins, even over an infinite one.
     if gain == 0 or log_value == -math.inf:
         return -math.inf
@@ -122,8 +122,8 @@ class ClosedForms:
         query: j, counted from 0; only masked attention tells rows apart.
         corrected: The corrected recursion with its saturations, the best of them.
         linear: The corrected recursion without saturations, proportional to D.
-        c1: Closed form C1; None under a mask.
-        c2: Closed form C2; None under a mask.
+        c1: Closed form C1 (`single_exponential_bound`); None under a mask.
+        c2: Closed form C2 (`printed_shape_bound`); None under a mask.
         causal: The causal closed form, at the worst i; None for other masks or rows.
         printed: The printed constants, F read literally; None where the embeddings
             vanish and biases do not, which no printed F covers.
@@ -264,7 +264,7 @@ def evaluate_closed_forms(
 
 
 def _causal(constants: ModelConstants, layer: int, query: int) -> LayerInfluence | None:
-    """Causal closed form at i = 1, its worst; None for other masks or query rows."""
+    """Causal closed form at i = 1, its largest; None for other masks or query rows."""
     sights, n = {SIGHTS[mask] for mask in constants.masks[:layer]}, constants.length
     last, first = ({Sight(after=False)}, n - 1), ({Sight(before=False)}, 0)
     if (sights, query) not in (last, first):
@@ -299,7 +299,7 @@ def _claims(
 
 
 def constants_row(forms: ClosedForms) -> dict[str, Any]:
-    """Constants and logarithms of the bounds, as a row for one length and layer."""
+    """Table row for one length and layer: constants, and logarithms of the bounds."""
     constants, layer = forms.constants, forms.layer
     row = {
         "n": constants.length,
@@ -325,7 +325,7 @@ def constants_row(forms: ClosedForms) -> dict[str, Any]:
 def constants_rows(
     model: Transformer, length: int, query: int | None, target: PlainTarget
 ) -> list[dict[str, Any]]:
-    """Rows of a model's constants at a length, one for each layer."""
+    """Table rows of a model's constants and bounds at a length, one for each layer."""
     known, layers = read_constants(model, length), range(1, len(model.layers) + 1)
     asked: Any = {"query": query, "target": target}
     return [
@@ -334,7 +334,7 @@ def constants_rows(
 
 
 def _nulls(row: dict[str, Any]) -> list[str]:
-    """Sentences that name the entries which JSON writes as null, by their meaning."""
+    """Sentences on the entries of `row` that JSON writes as null, by their meaning."""
     meanings = {
         None: "does not apply",
         -math.inf: "the bound is zero",
@@ -352,7 +352,7 @@ def _log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:
 
 
 def record_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Record of `rows`, with the names of infinite entries, since JSON has no infinity."""
+    """JSON record of table rows; infinite entries are named, since JSON has no infinity."""
     endless = [
         {str(x): [k for k, v in row.items() if v == x] for x in (math.inf, -math.inf)}
         for row in rows
@@ -361,7 +361,7 @@ def record_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def read_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of a record, infinite entries restored; their names are removed from it."""
+    """Table rows of a JSON record, their infinite entries restored; changes the record."""
     for row in record["rows"]:
         for end, names in row.pop("endless").items():
             row |= dict.fromkeys(names, float(end))

@@ -1,10 +1,11 @@
 """The constants of a model at one length: all that closed forms of Lemma 5 need.
 
-A layer's programs give rows as forms of other rows (`row_form`); between them stands
-attention, whose averages a_h are no longer than the rows it reads. Position encodings are
-read at one length, so that no encoding beyond it is evaluated: block by block where they are
-a table or few enough, else in closed form. The rounding of their formulas is counted: that
-of a sine, a power, a sum of terms, and of the model's float type.
+A layer's programs (steps at one position, before and after attention) give rows as forms
+of other rows (`row_form`); between them stands attention, whose averages a_h, one per head,
+are no longer than the rows it reads. Position encodings are read at one length, so that no
+encoding beyond it is evaluated: block by block where they are a table or few enough, else in
+closed form. The rounding of their formulas is counted: that of a sine, a power, a sum of
+terms, and of the model's float type.
 """
 
 import dataclasses
@@ -143,7 +144,7 @@ def _coordinates(
 def _range(
     term: PowerTerm | ResidueTerm, length: int, classes: Int[np.ndarray, "classes"]
 ) -> tuple[Float[np.ndarray, "classes"], Float[np.ndarray, "classes"]]:
-    """Lower and upper bound of a term's values, by class of positions modulo their number."""
+    """Lower and upper bounds on a position term's values, by residue class of positions."""
     ones = np.ones(len(classes))
     # Beyond it p is not the float that it is computed as, and its classes are lost.
     exact = abs(term.offset) + length < LARGEST_EXACT
@@ -164,14 +165,14 @@ def _range(
 
 
 def _turning_points(term: PowerTerm, length: int) -> Float[np.ndarray, "positions"]:
-    """Positions among which a term's power of p is largest and smallest."""
+    """Positions among which a term, a power of position + offset, has its extremes."""
     zero = math.floor(-term.offset)
     inside = {min(max(at, 0), length - 1) for at in (zero, zero + 1)}
     return np.asarray(sorted({0, length - 1} | inside), np.float64)
 
 
 def _rounding(terms: int, dtype: np.dtype) -> float:
-    """Upper bound on the relative error of a sum of terms in the model's float type."""
+    """Upper bound on the relative error of a sum of position terms in a float type."""
     # Sines and powers of the libraries are taken to be within 16 units in the last
     # place.
     return 2 * gamma_upper(terms + 2 * SCALAR_STEPS) + 2 * unit_roundoff(dtype)
@@ -243,7 +244,7 @@ def _position_blocks(
 def _largest_sum(
     symbols: Symbols, positions: Float[np.ndarray, "positions width"]
 ) -> float:
-    """Upper bound on |e + p| over all pairs, from |e|² + |p|² + 2 e·p."""
+    """Upper bound on |e + p| over symbols e and encodings p, by |e|² + |p|² + 2 e·p."""
     # Scaled by a power of two, so that squares stay within the floats.
     scale = np.frexp(max(np.max(np.abs(symbols)), np.max(np.abs(positions))))[1]
     e, p = np.ldexp(symbols, -scale), np.ldexp(positions, -scale)
@@ -300,7 +301,7 @@ def lowest_temperature(schedule: Schedule | None, length: int) -> Interval:
 
 
 def as_float64(array: Float[Array, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """The parameter in float64, exactly."""
+    """Parameter array converted to float64, exactly."""
     return np.asarray(array, np.float64)
 
 
@@ -381,9 +382,9 @@ def _heads(attention: Attention, averages: list[str]) -> Form:
 
 @dataclasses.dataclass(frozen=True)
 class ReadoutConstants:
-    """Constants of a model's map to logits (its head) over all inputs, rounded up."""
+    """Constants of a model's map from activations to logits, its head, rounded up."""
 
-    lipschitz: float  # its Lipschitz constant; of a read-out the norm of its map
+    lipschitz: float  # its Lipschitz constant; the spectral norm of a linear map
     change_cap: float  # on the distance of any two outputs; infinite where unknown
 
     def moved(
@@ -411,7 +412,7 @@ def read_head(model: Transformer) -> ReadoutConstants:
 
 
 def compose(maps: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Lipschitz constant, and bound on the distance of outputs, of maps in a row."""
+    """Lipschitz constant of composed maps, and a bound on the distance of two outputs."""
     gain, cap = interval(1), math.inf
     for steep, most in maps:
         gain *= interval(steep)
@@ -454,8 +455,8 @@ class ModelConstants(BriefRepr):
         layers: Constants of layers 1 … L at the temperature of this length.
         masks: One per layer.
         norms: F_1 … F_L, of the activations after each layer.
-        final: Of the final LayerNorm; None where there is none.
-        readout: Of the read-out, or another head; None where there is none.
+        final: Constants of the final LayerNorm; None where there is none.
+        readout: Constants of the read-out, or another head; None where there is none.
     """
 
     length: int
@@ -499,7 +500,7 @@ class ModelConstants(BriefRepr):
         return max(weights, default=0.0)
 
     def growth(self) -> float | None:
-        """C_fact; None where the embeddings vanish and biases do not.
+        """C_fact, growth of activation norms per layer; None for zero embeddings, not biases.
 
         Covers what leaves each layer and what its attention reads, which under pre-norm
         is not a layer's output.

@@ -1,7 +1,7 @@
 """Rows of a layer as forms of others, and the norms and changes that follow.
 
 A row is a vector at one position, a program the steps that make rows of others. Its rows
-are followed as sums: r = Σ A_k z_k + Σ B act(Σ C_k z_k + c) + r_0, over
+are followed as *forms*, sums r = Σ A_k z_k + Σ B act(Σ C_k z_k + c) + r_0, over
 *corners* z_k: the rows it starts from, outputs of norms, and sums that are read more than
 once. Every corner has a bound on its norm, one on the distance of two of its values, and
 a Lipschitz constant in each of the rows at the start.
@@ -137,7 +137,7 @@ def read_norm(norm: Norm, name: str) -> NormConstants:
 
 @dataclasses.dataclass(frozen=True)
 class Corner:
-    """A row in which other rows are expressed, with bounds over all inputs."""
+    """Bounds over all inputs on a corner, a row in which other rows are expressed."""
 
     size: float  # its norm is at most this
     cap: float  # two of its values differ by at most this; infinite where unknown
@@ -161,27 +161,27 @@ class Form:
 
 @dataclasses.dataclass(frozen=True)
 class Bent:
-    """The term w2 act(form) of a row; w2 = None is the identity."""
+    """Term w2 act(form) of a row, an activation's contribution; w2 None is the identity."""
 
     bend: Steady
     w2: Any
     form: Form
 
     def reads(self, corner: str) -> Enclosure:
-        """Matrix of a corner in the form that the activation reads."""
+        """Matrix C_k of a corner z_k in the form that the activation reads."""
         matrix = self.form.linear[corner]
         return Enclosure(np.eye(self.form.width)) if matrix is None else matrix
 
 
 class Reader:
-    """Constants of the corners of a program that is being read, rounded up."""
+    """Bounds on the corners of a program, added as its steps are read; rounded up."""
 
     def __init__(self, corners: dict[str, Corner], names: dict[int, str]) -> None:
         """Starts with the corners of the rows at the start, and names of norms by `id`."""
         self.corners, self.names = corners, names
 
     def corner(self, name: str, form: Form) -> Form:
-        """Makes `form` the corner `name` unless it is a corner; returns the corner's form."""
+        """Adds the row `form` as a corner unless it is one; returns the corner's form."""
         # A row that is one corner alone needs no other.
         plain = form == Form(form.width, dict.fromkeys(form.linear))
         if plain and len(form.linear) == 1:
@@ -306,7 +306,7 @@ def _(operation: Steady, *forms: Form) -> Form:
 
 
 def read_rows(reader: Reader, program: Program, rows: dict[str, Form]) -> Corner:
-    """Constants of a program's output row; adds the program's corners to `reader`."""
+    """Bounds on a program's output row; adds the program's corners to `reader`."""
     reads = Counter(name for step in program.steps for name in step.inputs)
     rows = dict(rows)
     for step in program.steps:
