@@ -101,7 +101,7 @@ class LipschitzCurve(RowPerLength):
         return exponent_interval(self.fit(column), level)
 
     def record(self) -> dict[str, Any]:
-        """Kind of the numbers, fits with their intervals, finding, for a JSON file."""
+        """Record for a JSON file: kind of the numbers, fits with intervals, finding."""
         fitted = lambda name: dataclasses.asdict(self.fit(name))
         names = ("estimate", "substitution")
         return {
@@ -186,7 +186,7 @@ def measure_lipschitz(
     query: int | None,
     target: PlainTarget,
 ) -> dict[str, Any]:
-    """Row of a curve at one length; `notes` give the reason of each missing bound."""
+    """Table row of a curve at one length; `notes` give each missing bound's reason."""
     asked: Any = {"query": query, "target": target}
     found = estimate_lipschitz(
         model, length, inputs=source, **dataclasses.asdict(effort), seed=seed, **asked
@@ -242,7 +242,7 @@ def looseness(log10_bounds: Mapping[str, float], observed: float) -> dict[str, f
 def _certificates(
     model: Transformer, source: InputSource, found: LipschitzEstimate, exact: Estimate
 ) -> dict[str, float]:
-    """log10(certificate / distance) at `exact`; empty without x64 or a substitution."""
+    """log10(certificate / distance) of the substitution `exact`, by method; {} if none."""
     if exact.position is None or exact.symbol is None or exact.input is None:
         return {}
     # Certificates are of float64.

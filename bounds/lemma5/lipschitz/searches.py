@@ -1,8 +1,9 @@
 """Estimate of a Lipschitz constant at one length: three searches over several inputs.
 
-It is that of a model's output in the embedding of one position. Estimates are ratios that
-were observed. The constant is at least as large, up to rounding, and may be larger: an
-estimate is neither a `Bound` nor a `Claim` and never enters a certificate.
+It is that of a model's output in the embedding of one position; the local norm is that of
+the output's Jacobian in that row at one input. Estimates are ratios that were observed. The
+constant is at least as large, up to rounding, and may be larger: an estimate is neither a
+`Bound` nor a `Claim` and never enters a certificate.
 """
 
 import dataclasses
@@ -217,11 +218,11 @@ class Searches:
 
     @property
     def watched(self) -> Any:
-        """Query and target, by the names of arguments."""
+        """Query and target as keyword arguments of the functions that are called."""
         return {"query": self.query, "target": self.target}
 
     def look(self, index: int, tokens: Tokens) -> Look:
-        """Local norms and best substitution on one input; an InputError if it has none."""
+        """Local norms and best substitution on one input; an InputError if none may move."""
         listed = self.model.substitutable
         free = np.isin(tokens, tokens if listed is None else listed)
         movable = free & (np.arange(len(tokens)) != self.query)
@@ -242,7 +243,7 @@ class Searches:
     def _substitute(
         self, index: int, tokens: Tokens, norms: Float[np.ndarray, "tokens"]
     ) -> tuple[Estimate, float]:
-        """Largest ratio of a substitution on one input, and the largest influence there."""
+        """Estimate by substitutions on one input, and the largest influence met there."""
         positions: list[int] | None = None
         if len(self.model.layers) > INCREMENTAL_LAYERS and len(tokens) > EXHAUST_TO:
             order = np.argsort(-np.nan_to_num(norms, nan=-1.0), kind="stable")
