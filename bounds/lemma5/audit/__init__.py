@@ -126,14 +126,14 @@ _READINGS = {"literal F = 2": 2.0, "tight F = 1": 1.0}
 
 
 def _constants(mu: float, lipschitz: float, norm: float) -> PrintedConstants:
-    """Constants of one head with dot products of slope mu; F is `norm`."""
+    """Printed constants of one head with logits mu y_j y_w; F is `norm`."""
     return printed_tight(
         scores=[DotProduct(mu)], norm=norm, output_lipschitz=lipschitz, num_heads=1
     )
 
 
 def _balanced(slope: Real, own: Real, length: int) -> Real:
-    """Average where half of the other keys are +1 and half -1, and key i is `own`."""
+    """Attended value where half of the other keys are +1, half -1, and key i is `own`."""
     half = (length - 1) // 2
     return average(slope, [(real(1), half), (real(-1), half), (real(own), 1)])
 
@@ -180,7 +180,7 @@ def growth_constant_findings() -> Iterator[Finding]:
 def _average_change(
     slope: Real, own: Sequence[Real], query: Real, rest: Real, length: int
 ) -> Real:
-    """Change of the average at j over y_i, two numbers `own`, y_j and n - 2 equal keys."""
+    """Change of the attended value at j: key y_i takes two values `own`, others are fixed."""
     before, after = (
         average(slope, [(one, 1), (query, 1), (rest, length - 2)]) for one in own
     )

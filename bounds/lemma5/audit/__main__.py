@@ -1,4 +1,4 @@
-"""Print the tables of the audit."""
+"""Prints the tables of the audit of the printed proof of Lemma 5."""
 
 from bounds.lemma5.audit import all_findings, findings_table, harmonic_table
 
