@@ -63,14 +63,14 @@ class _Inequality:
 
     @property
     def value(self) -> float:
-        """The value itself, rounded in the direction of the sense; may be infinite."""
+        """Value of the bound, rounded in the direction of the sense; may be infinite."""
         if math.isinf(self.log_value):
             return 0.0 if self.log_value < 0 else math.inf
         return self._rounded(interval.exp(interval.interval(self.log_value)))
 
     @property
     def log10_value(self) -> float:
-        """The decimal logarithm, rounded in the direction of the sense."""
+        """Decimal logarithm of the value, rounded in the direction of the sense."""
         if math.isinf(self.log_value):
             return self.log_value
         ln10 = interval.log(interval.interval(10))

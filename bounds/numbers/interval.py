@@ -30,7 +30,7 @@ _SMALL = _CONTEXT.mpf(2) ** -32
 
 
 def interval(value: float | int) -> Interval:
-    """The interval from `value` to `value`."""
+    """The interval that contains `value` alone."""
     return _CONTEXT.mpf(value)
 
 

@@ -1,4 +1,4 @@
-"""The kind of an answer, in one of four words, and the hypotheses that it rests on."""
+"""The kind of a result, in one of four words, and the hypotheses that it rests on."""
 
 from typing import ClassVar, Literal
 
@@ -55,7 +55,7 @@ def kind_of_largest(
     lower: Float[np.ndarray, "*values"],
     upper: Float[np.ndarray, "*values"],
 ) -> Kind:
-    """`kind_of` the largest absolute value without NaNs; "exact" if all are NaN."""
+    """Kind of the largest absolute value of an array, NaNs left out; "exact" if none."""
     if np.isnan(values).all():
         return "exact"  # of nothing
 

@@ -19,7 +19,7 @@ WIDTH = 96  # characters of a line of explanation
 
 
 def parse_temperature(text: str) -> dict[str, Any] | None:
-    """Temperature from `T`, `inverse_log:A` or `power:A:P[:position]`; None for 1."""
+    """Temperature record of `T`, `inverse_log:A` or `power:A:P[:position]`; None for 1."""
     match text.strip().split(":"):
         case ["inverse_log", scale]:
             return {"kind": "inverse_log", "scale": _positive(scale, text)}
@@ -75,14 +75,14 @@ def parse_lengths(text: str) -> tuple[int, ...]:
 
 
 def describe_lengths(lengths: Sequence[int]) -> str:
-    """Words on the number of lengths, and on the first and the last."""
+    """Text such as "3 lengths, n = 16 to 64", from input lengths."""
     if len(lengths) == 1:
         return f"one length, n = {lengths[0]}"
     return f"{len(lengths)} lengths, n = {lengths[0]} to {lengths[-1]}"
 
 
 def parse_share(text: str) -> Fraction:
-    """Share between 0 and 1, a decimal or fraction, no closer to them than `CLOSEST`."""
+    """Share from a decimal or fraction, between 0 and 1 and `CLOSEST` or more from each."""
     try:
         share = Fraction(ascii_number(text))
     except (ValueError, ZeroDivisionError):
@@ -95,7 +95,7 @@ def parse_share(text: str) -> Fraction:
 
 
 def temperature_label(temperature: dict[str, Any] | None) -> str:
-    """Text that `parse_temperature` reads as this temperature."""
+    """Text of a temperature record, in the form that `parse_temperature` reads."""
     match temperature:
         case None:
             return "1"

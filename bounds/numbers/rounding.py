@@ -45,7 +45,7 @@ def rounding_steps(model: Transformer, length: int) -> float:
 
 
 def layer_steps(model: Transformer, layer: Layer, length: int) -> float:
-    """Number of roundings of one layer at `length` keys: steps(layer)."""
+    """Number of roundings of one layer at `length` keys, steps(layer) of the module."""
     attention = layer.attention
     heads, width = attention.num_heads, attention.value_width
     steps = summation_depth(length) + SCALAR_STEPS
@@ -88,7 +88,7 @@ def gamma_upper(count: int) -> float:
 
 
 def term_roundoff(count: int) -> float:
-    """Rounding error in float64 of a change of `count` terms, over their magnitudes."""
+    """Error of a float64 change with `count` terms, relative to the terms' magnitudes."""
     # γ_k, k = 2 (count + 8): inner products with `count` terms in all and a few scalar
     # operations, on operands that round as much themselves.
     return gamma_upper(2 * count + SCALAR_STEPS)
@@ -99,7 +99,7 @@ def layer_roundoff(
     depth: float,  # additions that one term of a sum over keys goes through
     score_range: float | Float[Array, ""],  # largest |score|
 ) -> Float[Array, ""]:
-    """Rounding error in float64 of a layer's part of a change, over its terms' magnitudes."""
+    """Error of a change computed through a layer, relative to its terms' magnitudes."""
     heads, width = layer.attention.num_heads, layer.attention.value_width
     d, key_width = layer.attention.query.shape[2], layer.attention.key_width
     steps = depth + score_range + SCALAR_STEPS + 2 * d + key_width + heads * width
@@ -124,7 +124,7 @@ def certificate_roundoff(
     score_range: float,  # largest |score|
     largest_exponent: float,  # of an exponential of radii
 ) -> float:
-    """Relative rounding of the radii of a certificate."""
+    """Relative rounding error of a certificate's radii, upper, to first order in u."""
     # A radius is built from sums and products of numbers that are not negative, so that
     # each of its operations adds at most u relatively, and nothing cancels. The
     # operations of a layer are: weights (score_range + n) and their sums with sizes

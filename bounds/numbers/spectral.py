@@ -110,19 +110,19 @@ MOST_NORMS = 4096
 
 
 def frobenius_upper(matrix: Float[np.ndarray, "..."]) -> float:
-    """Upper bound on the Frobenius norm of an array; infinite as in `norm_upper`."""
+    """Upper bound on an array's Frobenius norm; infinite if an entry is not finite."""
     return _over_power_of_two(matrix, _frobenius)
 
 
 def largest_row_norm(rows: Float[np.ndarray, "rows columns"]) -> float:
-    """Upper bound on the largest Euclidean norm of a row; infinite as in `norm_upper`."""
+    """Upper bound on the rows' largest Euclidean norm; infinite if an entry is not finite."""
     return _over_power_of_two(rows, _largest_row)
 
 
 def _over_power_of_two(
     matrix: Float[np.ndarray, "..."], norm: Callable[[np.ndarray], Interval]
 ) -> float:
-    """Upper bound on a norm, by that of the matrix over 2^e, largest modulus in [1/2, 1)."""
+    """Upper bound on `norm` of a matrix, scaled by 2^-e to largest modulus in [1/2, 1)."""
     matrix = np.asarray(matrix, np.float64)
     largest = float(np.max(np.abs(matrix), initial=0.0))
     if largest == 0 or not math.isfinite(largest):
@@ -164,7 +164,7 @@ def _root(squares: float, count: int) -> Interval:
 
 @functools.cache
 def _lost(count: int) -> tuple[Interval, Interval]:
-    """Least factor that rounding leaves of a sum of squares, and its largest underflow."""
+    """Least ratio of a computed to the true sum of squares, and its largest underflow."""
     return 1 - gamma(count + 1), count * interval(_UNDERFLOW)
 
 

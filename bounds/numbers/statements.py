@@ -46,7 +46,7 @@ def nonnegative(name: str, value: float) -> float:
 
 
 def check_fields(record: Any, check: Callable[[str, Any], Any], *names: str) -> None:
-    """Puts check(name, value) in place of the named fields of a frozen dataclass."""
+    """Replaces the named fields of a frozen dataclass by check(name, value)."""
     for name in names:
         object.__setattr__(record, name, check(name, getattr(record, name)))
 
