@@ -1,4 +1,4 @@
-"""Rounding in certificates: a bound that is proved, and numbers of roundings of layers.
+"""Rounding in certificates: a bound that is proved, and counts of layers' roundings.
 
 γ_k (`gamma`) bounds the relative error of k roundings, to any order. Where a certificate
 adds up layers it counts roundings, to first order in the unit roundoff u: a sum of m

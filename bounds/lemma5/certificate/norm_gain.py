@@ -30,7 +30,7 @@ Radii: TypeAlias = Float[Array, "*#rows"]
 def norm_jacobian(
     norm: Norm, rows: Float[Array, "*rows width"]
 ) -> Float[Array, "*rows width width"]:
-    """Jacobians of a norm at `rows`."""
+    """Jacobians of a layer norm at `rows`."""
     d = rows.shape[-1]
     z = norm.centre(rows)
     deviation = norm.deviation(z)[..., None]

@@ -1,4 +1,4 @@
-"""The numbers of one layer that the influence bounds need, and those of its maps of rows.
+"""Constants of one layer that influence bounds need: norms, scores, gains of its maps.
 
 A layer reads activations y, attends over u = N(y) (a LayerNorm before the attention, or
 u = y), and returns y'. Write du, dy for changes, a_h = Σ_w α_w u_w for the average of

@@ -32,7 +32,7 @@ class PrintedConstants:
     """The printed constants of one model; build with `printed` or `printed_tight`.
 
     Attributes:
-        reading: How F was read, "printed" (literally) or "printed_tight".
+        reading: Reading of F, "printed" (literal) or "printed_tight".
         norm: F, an interval (unbounded exponents: it may exceed every float).
         half_oscillation: A, an interval, nats.
         output_lipschitz: L_fact.

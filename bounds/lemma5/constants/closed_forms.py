@@ -212,9 +212,9 @@ def evaluate_closed_forms(
     """Evaluate the closed forms on constants that were read already.
 
     Args:
-        constants: Of the model.
+        constants: Constants of the model, from `read_constants`.
         query: j; negative ones count from the end.
-        target: What is read after the last layer; "logits" needs a read-out.
+        target: Output after the last layer, "activation" or "logits" (with a read-out).
         layer: k, of whose activations the bounds are; the last one by default.
 
     Returns:

@@ -1,11 +1,11 @@
 """The constants of a model at one length: all that closed forms of Lemma 5 need.
 
-A layer's programs (steps at one position, before and after attention) give rows as forms
-of other rows (`row_form`); between them stands attention, whose averages a_h, one per head,
-are no longer than the rows it reads. Position encodings are read at one length, so that no
-encoding beyond it is evaluated: block by block where they are a table or few enough, else in
-closed form. The rounding of their formulas is counted: that of a sine, a power, a sum of
-terms, and of the model's float type.
+A layer's programs (steps at one position, before and after attention) give rows as forms,
+sums of linear maps and activations of other rows (`row_form`); between them stands attention,
+whose averages a_h, one per head, are no longer than the rows it reads. Position encodings
+are read at one length, so that no encoding beyond it is evaluated: block by block where they
+are a table or few enough, else in closed form. The rounding of their formulas is counted:
+that of a sine, a power, a sum of terms, and of the model's float type.
 """
 
 import dataclasses
@@ -500,7 +500,7 @@ class ModelConstants(BriefRepr):
         return max(weights, default=0.0)
 
     def growth(self) -> float | None:
-        """C_fact, growth of activation norms per layer; None for zero embeddings, not biases.
+        """C_fact, growth of activation norms per layer; None where only biases are not 0.
 
         Covers what leaves each layer and what its attention reads, which under pre-norm
         is not a layer's output.

@@ -154,7 +154,7 @@ def lipschitz_curve(
         lengths: Increasing lengths n >= 2.
         inputs: A language to sample from, or a source of inputs.
         num_inputs: Number of inputs at each length, where they are sampled.
-        effort: How much is searched; the defaults of `estimate_lipschitz` if None.
+        effort: Effort of the ascent; the defaults of `estimate_lipschitz` if None.
         seed: Seed of the inputs and the searches.
         query: Row that is read, from either end; by default a head's row, else the last.
         target: "activation" or "logits".
@@ -233,7 +233,7 @@ def log10_lipschitz(forms: ClosedForms) -> dict[str, float]:
 
 
 def looseness(log10_bounds: Mapping[str, float], observed: float) -> dict[str, float]:
-    """Decades of bounds above the value `observed`; infinite if the value is 0."""
+    """Decades by which each bound exceeds the value `observed`; infinite if that is 0."""
     if observed == 0:
         return dict.fromkeys(log10_bounds, math.inf)
     return {name: bound - math.log10(observed) for name, bound in log10_bounds.items()}

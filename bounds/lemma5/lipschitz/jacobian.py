@@ -100,7 +100,7 @@ def _sketched_norms(
     query: int,
     target: str,
 ) -> tuple[Float[Array, "tokens"], Rows, Count]:
-    """Lower estimates of |Q J_i|, Q `directions`; vectors that give them, iterations."""
+    """Lower estimates of |Q J_i|, Q `directions`, with vectors and iterations to them."""
     _, pull = jax.vjp(lambda z: output_at(model, z, query, target), rows)
     blocks = jax.lax.map(
         lambda direction: pull(direction)[0], directions, batch_size=PASSES_AT_ONCE
@@ -143,7 +143,7 @@ def norms_at(
 def block_norms(
     model: Transformer, rows: Rows, *, query: int, target: str, seed: int
 ) -> tuple[Float[np.ndarray, "tokens"], Float[np.ndarray, "tokens width"], int]:
-    """Lower estimates of |d y_q / d y_i^(0)|_2 of every position at the rows."""
+    """Lower estimates of |d y_q / d y_i^(0)|_2 at `rows`, for every position i."""
     # With them the unit directions that attain them, and the number of iterations.
     how: Any = {"query": query, "target": target}
     width = model.width if target == "activation" else model.classes

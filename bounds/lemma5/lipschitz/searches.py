@@ -53,7 +53,7 @@ class Estimate:
             over all inputs and restarts.
         position: Position whose embedding changes, from 0; None where none may.
         symbol: The substitute, where the change is a substitution.
-        input: Which of the inputs it was met on, or the ascent began at, from 0.
+        input: Index, from 0, of the input it was met on, or where the ascent began.
     """
 
     value: float
@@ -143,7 +143,7 @@ def ascend_in_ball(
     target: str,
     steps: int,
 ) -> tuple[Scalar, Rows, Row]:
-    """Largest |J v|, J the output's Jacobian in row i at rows z, met by an ascent; z, v."""
+    """Largest |J(z) v| met by an ascent, J the output's Jacobian in row i, with z and v."""
     # J_i is the Jacobian of the output in row i = `position`. Only the rows of z that
     # are `free` move. ln |J_i(z) v| is maximised over z, by Adam with projection to the
     # ball, and over v, by power iteration: the gradient in v already is J^T J v.
