@@ -1,6 +1,7 @@
-"""The supremum of the influence over all inputs: exact where rows lump, else a search.
+"""The supremum of the influence over all inputs of a length: exact, or by a search.
 
-A new way through the inputs is one file, a word of `InputPlan` and a line in
+It is exact where rows lump: inputs are then counts of a few classes of equal rows. A
+new evaluation of the inputs is one file, a word of `InputPlan` and a line in
 `choose_plan`.
 """
 

@@ -1,11 +1,13 @@
 """Ascent over inputs: an estimate from below of the supremum of the influence.
 
-For lengths with too many inputs to evaluate. From a random input: the largest of its
+For lengths with too many inputs to evaluate; an influence is the norm of the change of
+the watched output when one symbol is replaced. From a random input: the largest of its
 influences names a substitution; other tokens are then changed so that this substitution
 has more influence, one token or a stretch of tokens at a time, and the ascent continues
-from the best of these inputs, or where none is better from an input near the best. Every
-second ascent first climbs over mixtures of tokens. Rows lump where inputs are evaluated as
-classes of equal rows (`Universe`), then with all their substitutions at once.
+from the best of these inputs, or where none is better from an input near the best.
+Every second ascent first climbs over mixtures of tokens. Where rows lump, inputs are
+evaluated as classes of equal rows (`Universe`), each changed input with all its
+substitutions.
 """
 
 import dataclasses
@@ -56,7 +58,7 @@ def ascend(
     moments: Any,
     steps: int,
 ) -> tuple[Float[Array, ""], Any]:
-    """Largest gain of the points that `steps` of an ascent from `point` meet; its point."""
+    """Largest gain on an ascent of `steps` steps from `point`, and where it is met."""
 
     # `advance` makes the next point and moments of a point, the slope there and moments.
     def step(state: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
@@ -93,7 +95,7 @@ def ascend_mixture(
     target: str,
     steps: int,
 ) -> Float[Array, "tokens symbols"]:
-    """Mixture of symbols at each position on which an ascent found most influence."""
+    """Symbol weights at each position that, in an ascent, give most influence."""
     # Every free position holds a distribution over the symbols, and its row is the mixture of
     # their rows; other positions hold their tokens. The ascent starts near `tokens`.
     optimiser = optax.adam(optax.cosine_decay_schedule(RATE, steps))
@@ -132,7 +134,7 @@ def changes_on(
     target: str,
     batch: int,
 ) -> Float[Array, "inputs"]:
-    """Norms of the change that one substitution makes on each of many inputs."""
+    """Norms of the output's change by one substitution, on each of many inputs."""
     position, symbol = substitution
     at = jnp.asarray([query], jnp.int32)
 
@@ -149,13 +151,13 @@ def changes_on(
 
 
 def _indices(at: Found) -> tuple[Index, Index]:
-    """Position and symbol of a substitution, as compiled functions take them."""
+    """Position and symbol of a substitution, as arrays for compiled functions."""
     return jnp.asarray(at.position, jnp.int32), jnp.asarray(at.symbol, jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True)
 class AscentPlan:
-    """Search for a large influence; each block is an ascent from its own random input."""
+    """Search for a large influence; block b is an ascent from its own random input."""
 
     universe: AllInputs
     seed: int
@@ -178,7 +180,7 @@ class AscentPlan:
         return f"a search by ascent from {self.num_blocks} inputs{why}"
 
     def run(self, block: int) -> Found:
-        """The largest influence met by one ascent."""
+        """Largest influence that the ascent number `block` meets."""
         rng = np.random.default_rng([self.seed, block])
         tokens = self._draw(rng)
         best = self._exact(rng, tokens)
@@ -210,7 +212,7 @@ class AscentPlan:
     def _exact(
         self, rng: np.random.Generator, tokens: Tokens, near: Found | None = None
     ) -> Found:
-        """The largest exact influence on an input; in deep models, over some positions."""
+        """Largest exact influence on an input; if that is slow, of some positions."""
         universe, positions = self.universe, None
         if isinstance(universe, Universe):
             return largest_on(universe, [tokens])
@@ -233,7 +235,7 @@ class AscentPlan:
         return Found(*ends, tokens, found.position, found.symbol, made, found.ties)
 
     def _relax(self, tokens: Tokens, at: Found) -> Tokens:
-        """Likeliest tokens of mixtures on which the substitution `at` has more influence."""
+        """Likeliest tokens of mixtures where `at`'s substitution has more influence."""
         universe = self.universe
         free = np.ones(universe.length, bool)
         free[[universe.query, at.position]] = False
@@ -244,7 +246,7 @@ class AscentPlan:
         return np.where(free, chosen, tokens).astype(np.int32)
 
     def _improve(self, rng: np.random.Generator, at: Found) -> Tokens:
-        """Changed copy of an input with most of its influence (of any, where rows lump)."""
+        """Changed copy of `at`'s input where its substitution has most influence."""
         universe, model = self.universe, self.universe.model
         inputs = self._changed(rng, at.tokens)
         if isinstance(universe, Universe):

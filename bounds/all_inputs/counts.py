@@ -1,14 +1,15 @@
 """Every input of a length by its count vectors, instead of one by one.
 
-An unmasked model sees an input as counts of its classes (one for each place and symbol)
-and the query's token; unique-hard attention also sees the order in which classes begin
-or end, so that a count vector comes with each `Arrangement`. Of an exchange and its
-reverse one is enough, their influences being equal. A place is a distinct position
-encoding, its size the number of positions that have it; an exchange puts one symbol in
-place of another.
+A place is a distinct position encoding, its size the number of positions that have it.
+A class is the rows of one place and symbol, without the replaced row and the query, the
+row whose output is watched; a count vector has the number of rows of each class. An
+exchange puts one symbol in place of another; of an exchange and its reverse one is
+enough, their influences being equal. Unique-hard attention also reads the order of
+events, rows that begin or end a class: an `Arrangement`. A state is a count vector, in
+an arrangement where orders are read; a configuration is a state with an exchange and
+the query's symbol.
 
-Shapes: V symbols, P places, c = P V classes, k = c + 2, m count vectors, s states (a
-count vector in an arrangement).
+Letters: V symbols, P places, c = P V classes, m count vectors.
 """
 
 import dataclasses
@@ -46,7 +47,7 @@ BLOCK = 2**17
 
 @dataclasses.dataclass(frozen=True)
 class Arrangement:
-    """One order of the events of an input: rows where classes begin or end."""
+    """One order of the events of an input: rows that begin or end a class."""
 
     # The class of each event; c is the replaced row, c + 1 the query. A class begins at its
     # `first` event and ends at its `last`, both beyond all events where it is absent.
@@ -56,14 +57,14 @@ class Arrangement:
 
 
 def num_arrangements(events: list[int]) -> int:
-    """Number of orders of `events` and a replaced row."""
+    """Number of orders of events, `events[k]` of each class k, and one replaced row."""
     # A multinomial: events of one class do not differ, the replaced row is one of its own.
     total = math.factorial(sum(events) + 1)
     return total // math.prod(map(math.factorial, events))
 
 
 def arrange(events: Sequence[int], query: int, length: int) -> Iterator[Arrangement]:
-    """Yields the arrangements of classes that have these numbers of events."""
+    """Yields all arrangements in which each class k has `events[k]` events."""
     c = len(events)
     for sequence in _permutations(dict(enumerate((*events, 1)))):
         # A query at an end of the input stands outside all events, another one between any
@@ -74,7 +75,7 @@ def arrange(events: Sequence[int], query: int, length: int) -> Iterator[Arrangem
 
 
 def _permutations(left: dict[int, int]) -> Iterator[tuple[int, ...]]:
-    """Yields the distinct sequences of a multiset."""
+    """Yields the distinct orders of a multiset, given the count of each element."""
     if not any(left.values()):
         yield ()
         return
@@ -94,7 +95,7 @@ def _arrangement(sequence: tuple[int, ...], c: int) -> Arrangement:
 
 
 def gaps(arrangement: Arrangement, orders: tuple[bool, bool]) -> tuple[Counts, Counts]:
-    """First and last gap between events in which each class's other rows may stand."""
+    """First and last gap between events where each class may have rows of no event."""
     # Gap g is before event g. A class may begin nowhere before its first event where firsts
     # are read, nor end after its last where lasts are.
     c = len(arrangement.first) - 2
@@ -107,7 +108,7 @@ def gaps(arrangement: Arrangement, orders: tuple[bool, bool]) -> tuple[Counts, C
 def others_before(
     arrangement: Arrangement, counts: Vectors, orders: tuple[bool, bool], query: int
 ) -> tuple[Vectors, Bool[np.ndarray, "vectors"]]:
-    """Counts of rows before the query that are no events, by class; True if possible."""
+    """Each class's rows of no event before the query; True where an input has these."""
     c, at = counts.shape[1], arrangement.sequence.index(counts.shape[1] + 1)
     events = np.bincount(arrangement.sequence, minlength=c + 2)[:c]
     others = counts - events
@@ -128,7 +129,7 @@ def others_before(
 def write_out(
     arrangement: Arrangement, counts: Counts, orders: tuple[bool, bool], query: int
 ) -> Int[np.ndarray, "tokens"]:
-    """An input with the counts `counts` in the order of `arrangement`, as classes."""
+    """Class of each position, of an input with these counts and this arrangement."""
     c, sequence = len(counts), arrangement.sequence
     before, possible = others_before(arrangement, counts[None], orders, query)
     assert possible[0], "no input has these counts in this order"
@@ -183,7 +184,7 @@ def vectors_of(sizes: Int[np.ndarray, "places"], num_symbols: int) -> Vectors:
 
 @dataclasses.dataclass(frozen=True)
 class States:
-    """Counts and orders of the classes while one row is replaced."""
+    """States of all inputs whose replaced row is at one place."""
 
     place: int  # place of the replaced row
     # Count vectors of the other rows, and orders of the classes, none where no order is read.
@@ -195,12 +196,12 @@ class States:
 
 
 class TooManyError(Exception):
-    """Raised where there are more configurations than are to be evaluated."""
+    """Raised where there are more configurations than the budget allows."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CountPlan:
-    """Plan of all inputs of a length, evaluated by count vectors."""
+    """Evaluation of all inputs of a length by count vectors, block by block."""
 
     universe: Universe
     tables: tuple[States, ...]
@@ -209,13 +210,13 @@ class CountPlan:
 
     @functools.cached_property
     def offsets(self) -> Int[np.ndarray, "ends"]:
-        """Index of each table's first configuration, and the number of all configurations."""
+        """Index of each table's first configuration, and the number of all."""
         copies = len(self.universe.pairs) * len(self.universe.query_symbols)
         return np.cumsum([0, *(copies * len(table.vector) for table in self.tables)])
 
     @property
     def num_blocks(self) -> int:
-        """Number of blocks."""
+        """Number of blocks of `BLOCK` configurations, the last one maybe smaller."""
         return -(-int(self.offsets[-1]) // BLOCK)
 
     @property
@@ -228,7 +229,7 @@ class CountPlan:
         )
 
     def run(self, block: int) -> Found:
-        """The largest influence of a block."""
+        """Largest influence over the configurations of a block."""
         start = block * BLOCK
         stop = min(start + BLOCK, int(self.offsets[-1]))
 
@@ -245,7 +246,7 @@ class CountPlan:
     def _split(
         self, table: States, index: Indices
     ) -> tuple[Int[np.ndarray, "configurations 2"], Indices, Indices]:
-        """Pair, symbol at the query and state of each configuration."""
+        """Exchange (old, new), query symbol and state index of configurations."""
         at_query = self.universe.query_symbols
         rest, state = np.divmod(index, len(table.vector))
         pair, which = np.divmod(rest, len(at_query))
@@ -283,7 +284,7 @@ class CountPlan:
         )
 
     def _attained(self, table: States, first: int, index: int) -> Attained:
-        """Input of the configuration `index` after the `first` of a table."""
+        """Input, replaced position and new symbol of one configuration."""
         universe = self.universe
         found = self._split(table, np.asarray([first + index]))
         pair, at_query, state = found[0][0], int(found[1][0]), int(found[2][0])
@@ -312,7 +313,7 @@ class CountPlan:
 
 
 def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
-    """Plan by count vectors; None if orders matter at several places; or TooManyError."""
+    """Plan by count vectors, or None if orders are read at more than one place."""
     sizes, tables = universe.sizes, []
     copies = len(universe.pairs) * len(universe.query_symbols)
     if not copies:
@@ -333,7 +334,7 @@ def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
 
 
 def _states(universe: Universe, place: int, vectors: Vectors, room: int) -> States:
-    """States while a row of `place` is replaced; a TooManyError if more than `room`."""
+    """States of inputs whose replaced row is at `place`; TooManyError over `room`."""
     m, n, query = len(vectors), universe.length, universe.query
     if not any(universe.orders):
         if m > room:

@@ -1,7 +1,11 @@
 """`supremum`: the largest influence that any input of a length has.
 
-A plan goes through the inputs in blocks; the record of a block's result is what a store
-keeps. A configuration is one substitution on one input, or on a class of inputs.
+The influence of a substitution is the norm of the change that one replaced symbol makes
+at the query, the row whose output is watched. A plan evaluates all inputs, or searches
+them, in blocks; the record of a block's result, its largest influence, is what a store
+keeps. A configuration is one substitution on one input, or on all inputs with the same
+classes of equal rows. A tie is ambiguous where rounding decides the winner of hard
+attention.
 """
 
 import dataclasses
@@ -77,7 +81,7 @@ class Supremum(OfKind):
     hypotheses: tuple[str, ...] = (ROUNDING,)  # what the ends rest on
 
     def record(self) -> dict[str, Any]:
-        """All of the result, for a JSON file; of its ties, whether any is ambiguous."""
+        """All fields, for a JSON file; of the ties only whether any is ambiguous."""
         own = {x: y for x, y in vars(self).items() if x not in ("length", "ties")}
         return {
             "n": self.length,
@@ -196,7 +200,7 @@ def search_inputs(
 def _go_through(
     plan: InputPlan, ties: TieRule, progress: Callable[[int, int], None] | None
 ) -> Supremum:
-    """Result of all blocks of a plan, its largest influence computed a second time."""
+    """Supremum of a plan, block by block; its largest influence is computed twice."""
     choose_name("ties", ties, get_args(TieRule))
     expect_hook("progress", progress)
     started, blocks = time.perf_counter(), []
@@ -215,14 +219,14 @@ def exact_supremum(
     target: PlainTarget,
     ties: TieRule = "error",
 ) -> Supremum:
-    """Returns the supremum where it is exact at little cost, for a place in a curve.
+    """Returns the supremum over all inputs of a length, if it is exact at little cost.
 
     Args:
         model: a transformer without masks.
         length: n.
         query: the row that is watched, as in `supremum`.
         target: "activation" or "logits".
-        ties: what an ambiguous tie is.
+        ties: what an ambiguous tie is: "error", "warn" or "ignore".
 
     Raises:
         InputError: As in `supremum`, and where it is beyond `CURVE_BUDGET`.
@@ -259,7 +263,7 @@ def choose_plan(inputs: AllInputs, budget: int, seed: int) -> InputPlan:
 
 
 def run_block(plan: InputPlan, block: int, ties: TieRule) -> Found:
-    """Runs a block; an error or warning by `ties` if rounding decides a winner in it."""
+    """Largest influence of a block; error or warning by `ties` at an ambiguous tie."""
     found, universe = plan.run(block), plan.universe
     where = f"on some input of length {universe.length}"
     judge_ties(universe.model, found.ties, where, ties)
@@ -269,7 +273,7 @@ def run_block(plan: InputPlan, block: int, ties: TieRule) -> Found:
 def conclude(
     plan: InputPlan, blocks: Sequence[Found], ties: TieRule, seconds: float
 ) -> Supremum:
-    """Result of a plan's blocks, whose largest influence is computed once more."""
+    """Supremum from a plan's finished blocks; computes its influence a second time."""
     universe = plan.universe
     asked = universe.length, universe.query, universe.target, plan.name
     # Nothing can be substituted.
@@ -299,7 +303,7 @@ def conclude(
 
 
 def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
-    """Influence of the found substitution on its input, by `compute_influence`."""
+    """Influence of the largest substitution on its input, by `compute_influence`."""
     lumps = isinstance(universe, Universe)
     return compute_influence(
         universe.model,
@@ -333,7 +337,7 @@ def read_found(record: dict[str, Any]) -> Found:
 def conclude_records(
     plan: InputPlan, records: Sequence[dict[str, Any]], ties: TieRule, seconds: float
 ) -> Supremum:
-    """Result of the records of a plan's blocks; `ValueError` where one is damaged."""
+    """Supremum from records of a plan's blocks; `ValueError` where one is damaged."""
     blocks = list(map(read_found, records))
     try:
         return conclude(plan, blocks, ties, seconds)

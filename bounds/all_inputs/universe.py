@@ -1,11 +1,13 @@
-"""The inputs over which the supremum runs, and the largest influence of blocks of them.
+"""All inputs of one length, and the largest influence over blocks of them.
 
-The query is the position whose output is watched; a place is a distinct position encoding.
-Inputs lump into classes of equal rows, with counts, where a model has no mask and the length
-few places. Where unique-hard attention meets several places, the orders that classes can
-have depend on which positions have which; short inputs are then evaluated one by one. A
-configuration is an input as classes, with one substitution; run 0 is the computation itself,
-later runs repeat it with weights moved by a few roundings.
+The query is the position whose output is watched; the influence of a substitution is
+the norm of the change that it makes there. A place is a distinct position encoding, and
+a class is the rows of one place and one symbol. Inputs lump into classes with counts
+where a model has no mask and the length few places. Where unique-hard attention meets
+several places, the orders that classes can have depend on which positions have which;
+short inputs are then evaluated one by one. A configuration is an input as classes, with
+one substitution; run 0 is the computation itself, later runs repeat it with weights
+moved by a few roundings, from which rounding radii are estimated.
 """
 
 import bisect
@@ -60,7 +62,7 @@ class AllInputs:
 
     @property
     def watched(self) -> Any:
-        """Query and target, by the names of arguments."""
+        """Query and target, as keyword arguments of functions on influence."""
         return {"query": self.query, "target": self.target}
 
     @property
@@ -75,7 +77,7 @@ class AllInputs:
 
     @property
     def pairs(self) -> Int[np.ndarray, "pairs 2"]:
-        """Unordered pairs of different symbols: an exchange and its reverse."""
+        """Pairs of different symbols, one pair for each exchange and its reverse."""
         # The influence of an exchange on an input is that of its reverse on the changed
         # input.
         lesser, greater = np.triu_indices(len(self.symbols), 1)
@@ -97,14 +99,14 @@ class Universe(AllInputs):
 
     @property
     def sizes(self) -> Int[np.ndarray, "places"]:
-        """Number of positions of each encoding, without the query."""
+        """Number of positions with each encoding, the query not counted."""
         return np.bincount(self.places.of[self.others], minlength=self.places.count)
 
 
 def check_watched(
     model: Transformer, length: int, query: int | None, target: PlainTarget
 ) -> tuple[Transformer, int, int]:
-    """Checked model, length and query; an `InputError` for a question that does not fit."""
+    """Checked model, length and query; `InputError` where the target does not fit."""
     choose_name("target", target, get_args(PlainTarget))
     model = check_model(model)
     if target == "logits":
@@ -119,7 +121,7 @@ def check_watched(
 def list_inputs(
     model: Transformer, length: int, query: int | None, target: PlainTarget
 ) -> AllInputs:
-    """The inputs of a length; an InputError for a question that does not fit the model."""
+    """All inputs of a length; `InputError` where the query or target does not fit."""
     model, length, query = check_watched(model, length, query, target)
     every = np.arange(model.vocab_size)
     symbols = every if model.substitutable is None else np.unique(model.substitutable)
@@ -163,7 +165,7 @@ Attained: TypeAlias = tuple[Int[np.ndarray, "tokens"], int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """The largest influence of a block of inputs, with its enclosure, and where it is."""
+    """Largest influence over a block of inputs, its enclosure, and where it is."""
 
     max: float
     max_lower: float
@@ -175,7 +177,7 @@ class Found:
     ties: Ties | None
 
     def merge(self, other: "Found") -> "Found":
-        """The larger of two influences, `self` if equal, with bounds and counts for both."""
+        """The larger of two blocks' influences; bounds and counts cover both."""
         return dataclasses.replace(
             other if other.max > self.max else self,
             # Either lower end bounds the larger influence from below.
@@ -190,7 +192,7 @@ def largest(
     universe: Universe,
     parts: Iterable[tuple[Configurations, Callable[[int], Attained]]],
 ) -> Found:
-    """The largest influence of the configurations of all `parts`, at least one in all."""
+    """Largest influence over the configurations of all `parts`, one or more in all."""
     # Each part has a function that gives the input of one of its configurations: inputs are
     # written out for the largest alone.
     values, moves, attained, met = [], [], [], []
@@ -232,7 +234,7 @@ def largest(
 def _changes(
     universe: Universe, configurations: Configurations, run: int
 ) -> tuple[Float[np.ndarray, "configurations classes"], Ties | None]:
-    """Changes of the target at some configurations in one run, and the ties met."""
+    """Target changes by the configurations' substitutions in one run; ties met."""
     given = universe.models[run], universe.places.encodings, configurations
     how: Any = {"length": universe.length, "target": as_value(universe.target)}
     parts = run_configurations(*given, **how, run=jnp.uint32(run))
@@ -258,7 +260,7 @@ def _filled(configurations: Configurations, k: int) -> Configurations:
 def largest_on(
     universe: Universe, inputs: Iterable[Int[np.ndarray, "tokens"]]
 ) -> Found:
-    """The largest influence on any of `inputs`, in which something can be substituted."""
+    """Largest influence over all substitutions on `inputs`, one or more in all."""
     found: list[tuple[InputClasses, Configurations]] = []
     for tokens in inputs:
         at = universe.others
@@ -286,7 +288,7 @@ def largest_on(
 
 @dataclasses.dataclass(frozen=True)
 class StringPlan:
-    """Plan of all inputs of a length, evaluated one by one."""
+    """Evaluation of all inputs of a length one by one, block by block."""
 
     universe: Universe
     name: str = "inputs"
@@ -294,7 +296,7 @@ class StringPlan:
 
     @property
     def num_blocks(self) -> int:
-        """Number of blocks."""
+        """Number of blocks of `BLOCK` inputs, the last one maybe smaller."""
         return -(-self.universe.num_inputs // BLOCK)
 
     @property
@@ -303,7 +305,7 @@ class StringPlan:
         return f"all {self.universe.num_inputs} inputs"
 
     def run(self, block: int) -> Found:
-        """The largest influence of a block."""
+        """Largest influence over the inputs of a block."""
         start = block * BLOCK
         stop = min(start + BLOCK, self.universe.num_inputs)
         return largest_on(self.universe, map(self._input, range(start, stop)))
