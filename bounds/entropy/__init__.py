@@ -1,9 +1,10 @@
 """Theorem 6 for a given model: its cross-entropy on a source, and the floor beneath it.
 
+A source is a law of random words, a floor a lower bound on cross-entropy.
 `measure_entropy` evaluates both at one length: the model by enumeration or Monte Carlo,
-the floor from how far the model's log-odds can move within the pairs of Theorems F and G,
-which is bounded for all inputs, certified for each, or computed exactly. Lengths count
-symbols; an end token that is read (R2) comes on top.
+the floor from how far the model's log-odds can move within the pairs of prefixes of
+Theorems F and G, which is bounded for all inputs, certified for each, or computed
+exactly. Lengths count symbols; an end token that is read (R2) comes on top.
 """
 
 from bounds.entropy.measure import (

@@ -1,12 +1,15 @@
 """A model's cross-entropy at one length, and the floor that its own ε leaves.
 
-The loss of each prefix is averaged with that of its partner, by their probabilities: the
-mean is the same, its error is smaller, and in a sample too no floor under a pair is above
-the loss that stands beside it. The floor is the mean of the floors under the pairs.
+A theorem (`floor_theorem`) pairs prefixes that differ in one symbol; the less the
+model's log-odds move within a pair, the higher is the floor, a lower bound on the
+pair's mean loss. The loss of each prefix is averaged with that of its partner, by their
+probabilities: the mean is the same, its error is smaller, and in a sample too no floor
+under a pair is above the loss that stands beside it. The floor is the mean of the
+floors under the pairs.
 
-ε is the largest change of the log-odds within a pair of prefixes, Λ their largest change per
-unit of the activation that is read (`log_odds_norm`). ε is bounded from above by one of
-three methods:
+ε is the largest change of the log-odds within a pair of prefixes, Λ their largest
+change per unit of the activation that is read (`log_odds_norm`). ε is bounded from
+above by one of three methods:
 
 * "closed_form": Λ times the corrected Lemma 5, one ε for all inputs of the length.
 * "certificate": Λ times a certified bound on the influence of exchanging the one symbol
@@ -106,7 +109,7 @@ MOST_CERTIFIED = 4096  # the most prefixes whose pairs all get a certificate
 
 
 def entropy_levels(source: Source, length: int) -> dict[str, Any]:
-    """Returns optimum, chance and the floors that ε = 0 leaves, as a row.
+    """Returns a source's optimum, simple predictions and floors at ε = 0, as a row.
 
     Args:
         source: A source with a theorem.
@@ -213,7 +216,7 @@ class ModelEntropy:
     method: str
 
     def as_row(self, source: Source) -> dict[str, Any]:
-        """Returns the columns of the command `entropy`, with the levels of the source."""
+        """Returns the table row of the command `entropy`, with the source's levels."""
         # The row has both readings' floors; the model's ε replaces that of its own
         # reading.
         mine, other = ("floor_r1", "floor_r2")[:: 1 if self.reading == "last" else -1]
@@ -326,14 +329,14 @@ class _Question:
         return losses, closeness
 
     def pair(self, population: Population) -> tuple[Population, Pairs]:
-        """Population stratified by the kinds of its pairs where it can be, and the pairs."""
+        """Population, stratified by kinds of pairs if possible, and its pairs."""
         length = population.strings.shape[1]
         pairs = self.theorem.pairs(population.strings, self.reading)
         shares = self.theorem.kind_shares(length, self.reading)
         return population.stratified(pairs.kinds, shares), pairs
 
     def closed_form(self, length: int) -> Floor:
-        """Floor of the ε of all inputs of a length, Λ times the corrected Lemma 5."""
+        """Certified floor from one ε for all inputs, Λ times the corrected Lemma 5."""
         num_tokens = length + (self.reading == "query")
         epsilon = log10 = math.inf
         if num_tokens > 1:  # with one token there is nothing beside what is read
@@ -349,7 +352,7 @@ class _Question:
         return Floor(value, 0.0, "certified", epsilon, log10)
 
     def certified(self, population: Population) -> Floor:
-        """Floor of the certified ε of every prefix's pair, 0 outside the pairs."""
+        """Mean floor of a population's pairs, each with its own certified ε."""
         population, pairs = self.pair(population)
         strings, known = population.strings, {}
         norm = interval(log_odds_norm(self.model, self.theorem.class_pairs))

@@ -1,7 +1,8 @@
 """A model's predictions of the symbol after a prefix: losses, logits, their rounding.
 
-The prediction is read at the last symbol of the prefix (reading "last") or at an end token
-after it ("query"). A source is a law of random words.
+The prediction is read at the last symbol of the prefix (reading "last") or at an end
+token after it ("query"). A source is a law of random words. A stratum is a group of
+sampled prefixes whose probability in all is known exactly.
 """
 
 import dataclasses
@@ -55,11 +56,11 @@ class Population:
     strata: Int[np.ndarray, "inputs"]
 
     def mean(self, values: ByInput) -> float:
-        """Returns the weighted mean of values."""
+        """Returns the weighted mean of `values`, one for each prefix."""
         return float(np.dot(self.weights, values))
 
     def standard_error(self, values: ByInput) -> float:
-        """Returns the standard error of `mean`: 0 where no prefix is left out."""
+        """Returns the standard error of the mean: 0 where no prefix is left out."""
         if self.is_complete:
             return 0.0
         variance = 0.0
@@ -133,7 +134,7 @@ def log_probabilities(source: Source, strings: Strings) -> ByInput:
 def _in_batches(
     function: Callable[..., Any], most: int, *arrays: Shaped[np.ndarray, "inputs ..."]
 ) -> Any:
-    """Arrays that `function` makes of at most `most` rows at a time, joined."""
+    """Results of `function` on batches of at most `most` rows of `arrays`, joined."""
     count, parts = len(arrays[0]), []
     size = min(count, most)
     for start in range(0, count, size):
@@ -157,7 +158,7 @@ class Predictions:
     Attributes:
         logits: Float64 logits.
         losses: Cross-entropies with the exact law of the next symbol, nats.
-        radius: Radius of the rounding of a difference of two logits (`Usual`), nats.
+        radius: Rounding radius of a difference of two logits, estimated, nats.
     """
 
     logits: Float[np.ndarray, "inputs classes"]

@@ -1,4 +1,8 @@
-"""Report of cross-entropies by length: a table, and a sentence on a measured model."""
+"""Report of cross-entropies by length: a table, and a sentence on a measured model.
+
+A floor is a lower bound on a model's cross-entropy; the levels are the optimum and the
+best predictions without context or from the last symbol alone.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +22,7 @@ def entropy_report(
     has_theorem: bool,  # that puts a floor above the optimum
     reading: str | None,  # of the measured model; None without one
 ) -> str:
-    """Text on levels and floors by length, and on a model beside its floor."""
+    """Table of levels and floors by length, and a sentence on a model and its floor."""
     last, said = rows[-1], []
     floors = "the floors are those of a model in which one symbol has no influence"
     if not has_theorem:

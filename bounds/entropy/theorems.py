@@ -1,13 +1,15 @@
-"""Theorems F and G: pairs of prefixes, and a floor under the mean loss of each.
+"""Theorems F and G: pairs of prefixes, and a floor under the mean loss of each pair.
 
-A theorem names the pairs, the classes (predicted symbols) whose log-odds tell the members of
-a pair apart, and the least mean loss over a pair whose log-odds move by at most ε. A prefix
-outside all pairs has only the optimum beneath it, the source's own conditional entropy, which
-no prediction can beat. A source with a theorem registers it here.
+A theorem names the pairs, the classes (predicted symbols) whose log-odds tell the
+members of a pair apart, and the floor: the least mean loss, a cross-entropy in nats,
+over a pair whose log-odds move by at most ε, the closeness. Pairs of one kind have one
+floor at equal ε. A prefix outside all pairs has only the optimum beneath it, the
+source's own conditional entropy, which no prediction can beat. A source with a theorem
+registers it here.
 
-A prediction is read at the last symbol x_n (reading "last", R1) or at an end token after
-it ("query", R2). H_n is the number of open brackets after n symbols of 2DYCK, and P_0(n)
-the probability that x_n closes a bracket and H_n > 0.
+A prediction is read at the last symbol x_n (reading "last", R1) or at an end token
+after it ("query", R2). H_n is the number of open brackets after n symbols of 2DYCK, and
+P_0(n) the probability that x_n closes a bracket and H_n > 0.
 """
 
 import abc
@@ -77,7 +79,7 @@ class FloorTheorem(abc.ABC):
         """Returns the floor where the log-odds of all pairs move by at most ε."""
 
     def pairs(self, strings: Strings, reading: str) -> Pairs:
-        """Returns the pairs of prefixes under a reading."""
+        """Returns the pairs of prefixes under a reading; by default there are none."""
         count = len(strings)
         return Pairs(strings.copy(), np.zeros(count, int), np.full(count, OUTSIDE))
 
@@ -98,7 +100,7 @@ class FloorTheorem(abc.ABC):
 
 @functools.singledispatch
 def floor_theorem(source: Source) -> FloorTheorem:
-    """Returns the theorem about a source.
+    """Returns the theorem that bounds cross-entropies on a source from below.
 
     Args:
         source: The source.
@@ -136,7 +138,7 @@ class ParityTheorem(FloorTheorem):
         return Pairs(partners, np.full(count, at), kinds.astype(int))
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns the kinds' shares: one kind under R2; under R1 x_n, or none at n = 1."""
+        """Returns kinds' probabilities; one kind under R2, else x_n, or none at n = 1."""
         if reading == "query":
             return {0: 1.0}
         return {OUTSIDE: 1.0} if length == 1 else {0: 0.5, 1: 0.5}

@@ -129,7 +129,7 @@ def _share(share: Interval) -> Interval:
 def even_shares(
     end_probability: float, length: int, reading: str
 ) -> tuple[Interval, ...]:
-    """Enclose λ after each value of x_n: the share of the pair's member that may end.
+    """Enclose λ by x_n: the share in a pair's probability of its prefix that may end.
 
     R1: (π_e, π_o) = ((1 - p)/(2 - p), 1/(2 - p)); R2: (1/2, 1/2). Empty where no
     pair has both kinds (R1, n = 1).
@@ -253,7 +253,7 @@ class HeightShares:
 
     Attributes:
         closing: P_0(n) = P(x_n closes, H_n > 0).
-        open: P(H_n > 0).
+        open: P(H_n > 0), H_n the number of open brackets after n symbols.
     """
 
     closing: Interval
@@ -261,7 +261,7 @@ class HeightShares:
 
 
 def height_shares(up_probability: float, length: int) -> HeightShares:
-    """Enclose P_0(n) and P(H_n > 0).
+    """Enclose P_0(n) and P(H_n > 0), H_n the open brackets after n symbols of 2DYCK.
 
     P_0(n) = Σ_{h>=1} P(H_n = h) (h+2)(n-h)/(2n(h+1)).
 
@@ -270,7 +270,7 @@ def height_shares(up_probability: float, length: int) -> HeightShares:
         length: n >= 1. The cost is O(√n).
 
     Returns:
-        The two.
+        Both enclosures.
 
     Raises:
         ValueError: A number is out of its range.
@@ -319,7 +319,7 @@ def height_shares(up_probability: float, length: int) -> HeightShares:
 
 
 def _start(n: int, up_probability: float) -> int:
-    """Height h, of the parity of n, of the largest term of the sum P_0(n), or near it."""
+    """Height h, of the parity of n, of about the largest term in the sum P_0(n)."""
     # Terms grow while the ratio of neighbours is above 1: it falls, so bisection finds
     # the top.
     odds = up_probability / (1 - up_probability)
