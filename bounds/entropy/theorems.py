@@ -138,7 +138,7 @@ class ParityTheorem(FloorTheorem):
         return Pairs(partners, np.full(count, at), kinds.astype(int))
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns kinds' probabilities; one kind under R2, else x_n, or none at n = 1."""
+        """Returns kinds' probabilities: one kind under R2; else x_n, none at n = 1."""
         if reading == "query":
             return {0: 1.0}
         return {OUTSIDE: 1.0} if length == 1 else {0: 0.5, 1: 0.5}

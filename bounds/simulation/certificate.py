@@ -53,7 +53,7 @@ class HeadMeasure(BriefRepr):
 
     @property
     def kind(self) -> Kind:
-        """Uniform, tieless or tied, over the inputs measured."""
+        """Kind of the head over the inputs measured: uniform, tieless or tied."""
         if self.uniform:
             return "uniform"
         return "tied" if self.tied_rows else "tieless"
@@ -143,7 +143,7 @@ HALVINGS = 30
 
 
 def certified_error(measure: HardMeasure, temperature: float) -> float:
-    """Upper bound on the error of every entry of the twin's final activations; +inf: none."""
+    """Upper bound on the error of the twin's final activations; +inf if there is none."""
     # It holds over exact reals for the inputs measured.
     # Everything below is a sum of terms >= 0, so that rounding only has to inflate it, and
     # underflow is replaced by the smallest normal number.

@@ -99,7 +99,7 @@ def _widened(part: T, **axes: int) -> T:
 
 
 def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Attention:
-    """`attention` with a tie-breaking key component, its score divisor put into queries."""
+    """`attention` with a tie-breaking key component and the score divisor in queries."""
     weighting: Any = attention.weighting  # a frozen dataclass
     for head in measure.heads:
         step = _coefficient(head.gap) / length
@@ -138,14 +138,14 @@ def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Atte
 
 
 def _coefficient(gap: float) -> float:
-    """Largest power of two that is at most the gap; 1 for an infinite gap."""
+    """Coefficient of a tie-breaking term: largest power of two <= gap; 1 if infinite."""
     # A power of two times j/n rounds nothing; at most the gap, it overturns no score.
     return 2.0 ** np.floor(np.log2(gap)) if np.isfinite(gap) else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Considered:
-    """Inputs of one length: those to run, and all of them where they are not listed."""
+    """Inputs of one length that a simulation is certified for, and those it runs on."""
 
     tokens: Int[np.ndarray, "inputs tokens"]  # the inputs to run
     words: str  # number, kind and source of the tokens
@@ -298,7 +298,7 @@ class SimulationCurve(Table):
         write_csv(path, COLUMNS, self)
 
     def record(self) -> dict[str, Any]:
-        """The rows, and which of their numbers are bounds, for a JSON file."""
+        """The rows for a JSON file, with words on certified and measured columns."""
         return {
             "certified": "gap, the error at tau_formula (by theorem, which takes tied scores "
             "as equal: see notes), bound_certificate and bound_at, over exact reals, for "

@@ -1,12 +1,15 @@
 """Measures of a hard model: over listed inputs, or, with one layer, over all inputs.
 
-A measure holds the numbers from which the distance of the softmax twin is bounded. A
-candidate is a symbol at a position, y^(0) the embedded tokens with their positions.
+A measure holds the numbers from which the distance of the softmax twin, the model with
+softmax at a temperature in place of hard attention, is bounded: of each head the least
+gap from a best score to the next, and the widest spread of tied scores. A candidate is
+a symbol at a position, y^(0) the embedded tokens with their positions, and a class the
+positions (or candidates) whose rows of a layer's input are equal real vectors.
 
-Activations and scores are float64 numbers with radii (`bounds.restriction.enclosed`), 0 where
-a count of bits proves float64 exact, so that the measures bound those of exact reals. A hard
-weighting compares integer cells of scores; the maximisers are those in the best cell. Scores
-are kept before the temperature, which the twin replaces.
+Activations and scores are float64 numbers with radii (`bounds.restriction.enclosed`), 0
+where a count of bits proves float64 exact, so that the measures bound those of exact
+reals. A hard weighting compares integer cells of scores; the maximisers are those in
+the best cell. Scores are kept before the temperature, which the twin replaces.
 """
 
 import functools
@@ -92,7 +95,7 @@ def _equal_rows(
     embedding: Float[np.ndarray, "symbols width"],
     positions: Float[np.ndarray, "tokens width"],
 ) -> Tokens:
-    """Classes of positions whose rows of y^(0) are equal real numbers."""
+    """Number of each position's class: in a class rows of y^(0) are equal reals."""
     # A layer without mask and with one temperature for all rows keeps them equal, by
     # symmetry and whatever float64 rounds.
     symbol = np.unique(embedding, axis=0, return_inverse=True)[1].reshape(-1)
@@ -210,7 +213,7 @@ class HeadPass:
         return members
 
     def score(self, rows: Rows, seen: Bool[np.ndarray, "rows keys"]) -> Enclosed:
-        """Scores of some query rows with all keys; updates the largest of those seen."""
+        """Scores of some rows with all keys; updates the largest visible |score|."""
         score = score_block(self.query[:, rows], self.key)
         size = np.where(seen, np.abs(score.value) + score.radius, 0.0).max()
         self.score_size = max(self.score_size, float(size))
@@ -287,7 +290,7 @@ def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
 
 
 def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
-    """Updates the measure of `head` by queries of the candidates numbered `block`."""
+    """Updates the measure of `head` by the query rows of candidates `block`."""
     own = np.arange(len(at))
     mask = visible_keys(head.attention.sight, at[block], np.arange(n))
     # At its own position a row sees its own symbol alone.
@@ -345,7 +348,7 @@ def _levels(
     off: float,
     name: str,
 ) -> tuple[float, float | None]:
-    """Least gap between a row's maximum and the next score, and its widest tie or None."""
+    """Least gap of a row's maximum to the next score, and its widest tie or None."""
     # From the highest score down; a level is a run of candidates in one cell.
     order = np.argsort(-scores, kind="stable")
     scores, cells, at, classes = (x[order] for x in (scores, cells, at, classes))

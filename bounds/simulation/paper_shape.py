@@ -1,9 +1,10 @@
 """A model in the terms of Theorems 26 and 26-T: dimensions, P and x(n).
 
-P is the largest magnitude of a parameter, x(n) of an entry of the embedded tokens y^(0).
-
-The theorems know one value matrix per head, no output matrices, and biases as weights of a
-coordinate that is 1. Temperatures are rounded down, P and x(n) up.
+The theorems give temperatures at which softmax replaces hard attention within a given
+error, without and with ties. P is the largest magnitude of a parameter, x(n) of an
+entry of the embedded tokens y^(0). The theorems know one value matrix per head, no
+output matrices, and biases as weights of a coordinate that is 1. Temperatures are
+rounded down, P and x(n) up.
 """
 
 import dataclasses
@@ -91,13 +92,13 @@ class HeadMaps:
 
     @property
     def curvature(self) -> Float[np.ndarray, "width width"]:
-        """|QᵀK| over the divisor, rounded up."""
+        """Magnitudes of QᵀK, query times key matrix, over the divisor, rounded up."""
         product = linear(Enclosed.exactly(self.query[0].T), self.key[0].T)
         return magnitude(product, self.divisor)
 
     @property
     def written(self) -> Enclosed:
-        """O V, the head's output per coordinate of a key row."""
+        """O V, output times value matrix: head output per coordinate of a key row."""
         return linear(Enclosed.exactly(self.output), self.value[0].T)
 
 
@@ -107,7 +108,7 @@ def magnitude(numbers: Enclosed, divisor: float = 1.0) -> Float[np.ndarray, "...
 
 
 def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
-    """Returns the maps of every head."""
+    """Returns the weights of every head."""
     assert attention.output is not None
     # Grouped heads get matrices of their own: the theorems know no groups.
     attention, output = attention.ungrouped, np.asarray(attention.output, np.float64)
@@ -129,7 +130,7 @@ def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
 def read_gains(
     block: FeedForward,
 ) -> tuple[Float[np.ndarray, "d_ff width"], Float[np.ndarray, "width d_ff"]]:
-    """Returns |W1| and |W2| times the activation's largest slope, rounded up."""
+    """Returns |W1|, and |W2| times the activation's largest slope, rounded up."""
     bend = block.bend
     assert isinstance(bend, Steady)  # `check_simulable` refuses others
     slope = bend.steepest

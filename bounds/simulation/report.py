@@ -1,4 +1,8 @@
-"""Report of simulations by length: a table, and the notes of its rows."""
+"""Report of simulations by length: a table, and the notes of its rows.
+
+A simulation puts softmax at a temperature in place of a model's hard attention; a note
+is a sentence with a condition or warning for the numbers of a row.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +20,7 @@ SHOWN = (
 
 
 def simulation_report(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Text on temperatures and errors by length; each note with the lengths it is of."""
+    """Table of temperatures and errors by length, and each note with its lengths."""
     notes: dict[str, list[str]] = {}
     for row in rows:
         for note in row["notes"]:

@@ -146,7 +146,7 @@ class Simulation(BriefRepr):
 
     @property
     def gap(self) -> float:
-        """γ(n) of the given model, in score units; infinite where nothing is compared."""
+        """Least gap γ(n) of the given model's best scores to the next, or infinite."""
         return self.measured_given.gap
 
     @property
@@ -202,7 +202,7 @@ class Simulation(BriefRepr):
         return tuple(note for note, holds in notes.items() if holds)
 
     def row(self, at: Schedule | None = None) -> dict[str, Any]:
-        """Returns the simulation as a row, with the certified error at a temperature."""
+        """Returns a table row, with the certified error at temperature `at` if given."""
         formula = self.theorem_temperature
         count = self.measured.num_inputs
         tau = None if at is None else float(at(self.length, None, self.model.dtype))

@@ -60,12 +60,12 @@ def amplifier_weight(score: float, visible: int) -> Bound:
 
 
 def growing_amplifier_weight(sharpness: float, number: int, visible: int) -> Bound:
-    """Bound the weight of the wrong parity for keys j(-1)^j, without n or a temperature.
+    """Bound the weight on positions j of the wrong parity, by scores of keys j(-1)^j.
 
-    Scores y j(-1)^j with y = c(D - 1/2)/i for an integer D: the odds of even to odd
-    positions are e^{y(i+1)} for even i, and for odd i that times
-    sinh(y(i - 1)/2)/sinh(y(i + 1)/2), which lies between e^{-|y|}(i - 1)/(i + 1) and
-    (i - 1)/(i + 1). Even is right where D >= 1.
+    Without n or a temperature: scores y j(-1)^j with y = c(D - 1/2)/i, D an integer.
+    The odds of even to odd positions are e^{y(i+1)} for even i, and for odd i that
+    times sinh(y(i - 1)/2)/sinh(y(i + 1)/2), which lies between e^{-|y|}(i - 1)/(i + 1)
+    and (i - 1)/(i + 1). Even is right where D >= 1.
 
     Args:
         sharpness: c > 0.

@@ -134,7 +134,7 @@ def tied_distance(h: Interval) -> Interval:
 
 
 def _narrowed(gap: float, error: float) -> Interval:
-    """Interval of γ - 2ρ; a ValueError where it is not above zero."""
+    """Interval of γ - 2ρ, gap less score errors; a ValueError if not above zero."""
     width = interval(positive("gap", gap)) - 2 * interval(nonnegative("error", error))
     if not width.a > 0:
         raise ValueError(
@@ -157,12 +157,12 @@ class NetworkShape:
     values.
 
     Attributes:
-        width: d.
-        key_width: dk.
+        width: d, of the activations.
+        key_width: dk, of queries and keys.
         hidden: m, neurons of a feed-forward block.
-        layers: L.
+        layers: L, the number of layers.
         parameter: P >= 1, at least the magnitude of every parameter.
-        heads: H.
+        heads: H, of each layer.
     """
 
     width: int
@@ -190,7 +190,7 @@ class NetworkShape:
 
     @property
     def score_gain(self) -> Interval:
-        """K1 = 6 d² dk P² G^{L-1}; K1 x(n) ε is twice the score error of an input error ε."""
+        """K1 = 6 d² dk P² G^{L-1}; an input error ε changes scores by K1 x(n) ε / 2."""
         # A score x_iᵀB x_j with Σ|B_ab| <= d² dk P² is off by d² dk P² (2Aε + ε²) at most,
         # and ε <= A = G^{L-1} x(n).
         size = 6 * self.width**2 * self.key_width * interval(self.parameter) ** 2
@@ -198,7 +198,7 @@ class NetworkShape:
 
     @property
     def error_gain(self) -> Interval:
-        """K2 = (1 + m d P²) max(1 + H d P, 2 H d P G^{L-1})."""
+        """Gain K2 of a layer's error: (1 + m d P²) max(1 + H d P, 2 H d P G^{L-1})."""
         value = self._value_gain
         # (1 + H d P) ε of the input's error, and H d P A times the distance of the weights,
         # 2 n e^{-(γ - 2ρ)/τ} at most, with A = G^{L-1} x(n); the block with its residual
@@ -370,7 +370,7 @@ def tied_simulation_temperature(
 def _terms(
     shape: NetworkShape, embedding: float, gamma: Interval, length: int, error: float
 ) -> tuple[Interval, Interval, Interval]:
-    """Intervals of log(n x/E), log(2 K2) and x."""
+    """Intervals of Theorem 26's log(n x/E) and log(2 K2), and of x = x(n)."""
     eps = positive("error", error)
     if eps > 1:
         raise ValueError(f"error is {error}, expected at most 1")

@@ -1,12 +1,13 @@
 """Softmax weights of one row against hard ones: a gap, decay, lookups, ties.
 
-Scores have a gap to all others, fall off from the best position, or look up entry c of a
-table by quadratic or cubic scores. A small score term makes the leftmost or rightmost
+Scores have a gap to all others, fall off from the best position, or look up entry c of
+a table by quadratic or cubic scores. A small score term makes the leftmost or rightmost
 maximiser stand alone: it must separate tied scores without overturning the gap γ to the
-others, so it spans at most γ, and its steps are γ/n. ah(s), lh(s) and rh(s) are average-,
-leftmost- and rightmost-hard weights of scores s, S_τ(s) softmax at temperature τ, and j* the
-position that hard attention chooses. Proofs: docs/theory/softmax-approximation.md, sections 2
-to 5, Lemmas 5' to 8.
+others, so it spans at most γ, and its steps are γ/n. ah(s), lh(s) and rh(s) are
+average-, leftmost- and rightmost-hard weights of scores s, S_τ(s) softmax at
+temperature τ, and j* the position that hard attention chooses; the deficit of position
+j is s_{j*} - s_j. Proofs: docs/theory/softmax-approximation.md, sections 2 to 5, Lemmas
+5' to 8.
 """
 
 from bounds.numbers.bound import Bound
@@ -103,7 +104,7 @@ def _share(error: float) -> float:
 
 
 def multiples_odds(slope: Interval) -> Interval:
-    """Largest odds 2/(e^g - 1) against j*, with distinct multiples of g on each side."""
+    """Largest odds 2/(e^g - 1) against j*; on each side deficits are multiples of g."""
     # Σ_{k>=1} e^{-gk} = 1/(e^g - 1) on each side; e^{-g} cannot overflow.
     small = exp(-slope)
     return 2 * small / (1 - small)
@@ -164,9 +165,10 @@ def one_sided_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
 
 
 def distinct_multiples_distance(step: float, temperature: float = 1.0) -> Bound:
-    """Bound softmax against hard attention if deficits are distinct multiples on each side.
+    """Bound softmax against hard attention, deficits being distinct multiples of γ.
 
-    4/(e^{γ/τ} + 1), as in Lemma 6, whose proof uses no more.
+    4/(e^{γ/τ} + 1), as in Lemma 6, whose proof uses no more; they are distinct on each
+    side of j*.
 
     Args:
         step: γ > 0, score units.
@@ -284,7 +286,7 @@ def cubic_lookup_error(kappa: float, temperature: float = 1.0) -> Bound:
 
 
 def cubic_lookup_weight(kappa: float, temperature: float = 1.0) -> Bound:
-    """Bound the weight that misses, by cubic scores in the upper half of the table.
+    """Bound the weight that misses entry c in the table's upper half, by cubic scores.
 
     1 - α_c <= 2/(e^{κ/(2τ)} + 1).
 
