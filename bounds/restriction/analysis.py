@@ -1,11 +1,12 @@
 """Partial inputs, and the whole model under one: tables layer by layer, from scratch.
 
-A partial input is a restriction (Hahn 2020), a string over {0, 1, *}, where 0 and 1 may be
-any two tokens and a fixed position may hold any token; the bit of a free position is the
-index of its symbol. A table lists a position's activation, a row for each assignment of the
-free bits that it depends on. A slot is a position with a table. A possible set holds the
-positions that a row may attend to, and its witness is one that wins against every position
-outside. A row whose winner rounding leaves open is *undecided* and gets no table.
+A partial input is a restriction (Hahn 2020), a string over {0, 1, *}, where 0 and 1 may
+be any two tokens and a fixed position may hold any token; the bit of a free position is
+the index of its symbol. A table lists a position's activation, a row for each
+assignment of the free bits that it depends on. A slot is a position with a table. A
+possible set holds the positions that a row may attend to, and its witness is one that
+wins against every position outside. A row whose winner rounding leaves open is
+*undecided* and gets no table. The query is the position whose final activation is read.
 Certificates are made of this analysis: docs/restriction.md, section 1.
 """
 
@@ -74,7 +75,7 @@ class PartialInput:
         return dataclasses.replace(self, tokens=tokens)
 
     def release(self, positions: Iterable[int]) -> "PartialInput":
-        """Returns the partial input with `positions` free."""
+        """Returns the partial input with `positions` free too."""
         tokens = self.tokens.copy()
         tokens[list(positions)] = FREE
         return dataclasses.replace(self, tokens=tokens)
@@ -277,7 +278,7 @@ def possible_edges(
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """Rows that one slot reads, for every assignment of the bits it depends on."""
+    """Rows that one slot attends to, for every assignment of bits it depends on."""
 
     position: int  # the slot's position
     # The bits it may depend on, before the table is brought to normal form.
@@ -300,7 +301,7 @@ class Undecided(Exception):
 def _row_indices(
     tables: Tables, slot: int, bits: Mapping[int, Int[np.ndarray, "assignments"]]
 ) -> Int[np.ndarray, "*assignments"]:
-    """Row of a slot under each assignment; one number for a slot without bits."""
+    """Index of a slot's table row under each assignment; one number without bits."""
     index = np.asarray(tables.starts[slot], np.intp)
     for k, bit in enumerate(tables.bits[slot]):
         index = index + (bits[bit] << k)
@@ -308,7 +309,7 @@ def _row_indices(
 
 
 def read_slots(scored: ScoredRows, block: SlotBlock) -> list[Readings]:
-    """Rows that the slots of a block read; raises `Undecided` where rounding decides."""
+    """Rows that a block's slots attend to; `Undecided` where rounding decides."""
     tables, read = scored.tables, []
     pairs = zip(block.slots.tolist(), block.reach(), strict=True)
     for local, (slot, reach) in enumerate(pairs):
@@ -344,7 +345,7 @@ Candidates = Bool[np.ndarray, "assignments candidates"]
 def _decide(
     low: Cells, high: Cells, allowed: Candidates, weighting: Weighting
 ) -> tuple[Candidates, Bool[np.ndarray, "assignments"]]:
-    """Whether each candidate is attended to, and whether rounding leaves that open."""
+    """Whether each candidate is attended to, and whether rounding leaves a row open."""
     if not allowed.size:
         return allowed, np.zeros(len(allowed), bool)
     low, high = (np.where(allowed, cells, -np.inf) for cells in (low, high))
@@ -361,7 +362,7 @@ def _decide(
 
 
 def tabulate(scored: ScoredRows, read: Sequence[Readings]) -> Tables:
-    """Returns the tables of a layer's output."""
+    """Returns the tables of a layer's output, from the rows that its slots read."""
     old = scored.tables
     own = np.concatenate([one.own for one in read])
     heads = (_attended(scored, h, read) for h in range(scored.attention.num_heads))

@@ -28,7 +28,7 @@ from jax_models.model.rows.layer_norm import LayerNorm
 
 
 def check_output(model: Transformer, top: Tables, claim: Claim) -> Enclosure:
-    """Returns the query's final activation, checked to be one and the claimed output."""
+    """Returns the query's final activation, if it is constant and as claimed."""
     if claim.query not in top.deps:
         raise Refuted(f"the last layer does not list the query, position {claim.query}")
     rows = top.rows(claim.query)
@@ -142,7 +142,7 @@ class Verification:
 def check_certificate(
     model: Transformer, certificate: Mapping[str, Any]
 ) -> Verification:
-    """Returns whether everything a certificate says is true, or cannot be shown.
+    """Returns whether every claim of a certificate is verified for a model.
 
     Args:
         model: a hard-attention transformer in float64.

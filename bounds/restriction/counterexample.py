@@ -82,7 +82,7 @@ def dyck_pair(partial: PartialInput, member: Membership) -> Pair | None:
 
 
 def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
-    """Last members, without repeats, on paths by tokens from a member to a non-member."""
+    """Last member on each of several paths, token by token, to a non-member."""
     member_word, other = pair
     differing = np.flatnonzero(member_word != other)
     generator = np.random.default_rng(seed)
@@ -128,7 +128,7 @@ class _Language:
         return found.member, found.non_member
 
     def neighbours(self, given: PartialInput, query: int) -> Iterator[PartialInput]:
-        """Yields members with one bit freed that matters to the language alone."""
+        """Yields members with one bit freed that decides membership, not the output."""
         pair = self.find(given)
         for word in [] if pair is None else _at_the_edge(pair, self.member, self.seed):
             # The sum of both symbols less one is the other.
@@ -155,7 +155,7 @@ class _Language:
                     yield PartialInput(word, given.symbols).release([place])
 
     def conclude(self, found: Restriction) -> Restriction:
-        """Returns a restriction with a pair, or with the reasons for having none."""
+        """Returns a restriction with a counterexample, or with reasons for none."""
         pair, certificate = self.find(found.partial), dict(found.certificate)
         if self.entry is not None:
             certificate["language"] = self.entry

@@ -98,7 +98,7 @@ def units(values: Float[np.ndarray, "*s"]) -> Int[np.ndarray, "*s"]:
 
 
 def counted(size: Floats, unit: Int[np.ndarray, "..."]) -> Flags:
-    """Whether size <= 2^52 · 2^unit, and 2^unit is large enough for exact products."""
+    """Whether sums of multiples of 2^unit with terms of total `size` are exact."""
     with np.errstate(over="ignore"):
         limit = np.ldexp(LARGEST_COUNT, np.clip(unit, -2000, 900).astype(np.int32))
     return np.asarray((size <= limit) & ((unit >= LEAST_UNIT) | (size == 0)))

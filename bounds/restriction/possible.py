@@ -1,12 +1,13 @@
 """Score cells of rows, and possible sets: the positions that a row can attend to, by blocks.
 
-A row z_a is an activation under an assignment a of the free bits that it depends on; rows
-contradict each other where they set a bit differently. Hard attention compares score cells,
-integers round(s / resolution), which are enclosed where rounding can change them. lo_j and
-hi_j are the least and the largest cell of a query row with the rows of position j that do
-not contradict it, the witness w is the first j in the tie order with the largest lo_j, and
-the possible set holds what can win against w: docs/restriction.md, section 1 (the captured
-pairs of Hahn 2020, Lemma 4). The list of a row is its possible set by falling hi_j.
+A row z_a is an activation under an assignment a of the free bits that it depends on, a
+slot a position with all its rows; rows contradict each other where they set a bit
+differently. Hard attention compares score cells, integers round(s / resolution), which
+are enclosed where rounding can change them. lo_j and hi_j are the least and the largest
+cell of a query row with the rows of position j that do not contradict it, the witness w
+is the first j in the tie order with the largest lo_j, and the possible set holds what
+can win against w: docs/restriction.md, section 1 (the captured pairs of Hahn 2020,
+Lemma 4). The list of a row is its possible set by falling hi_j.
 """
 
 import dataclasses
@@ -45,7 +46,7 @@ Keys = Int[np.ndarray, "keys"]
 
 @dataclasses.dataclass(frozen=True)
 class ScoredRows:
-    """Projections of the rows of a layer's input, by head and row."""
+    """Queries, keys and values of all rows of a layer's input, by head and row."""
 
     layer: Layer
     tables: Tables  # the rows
@@ -62,7 +63,7 @@ class ScoredRows:
         return self.layer.attention
 
     def fix(self, bits: Mapping[int, int]) -> "ScoredRows":
-        """Returns the rows that are left once bits are fixed."""
+        """Returns the scored rows that are left once `bits` are fixed."""
         tables, kept = self.tables.fix(bits)
         query, key, value = (x[:, kept] for x in (self.query, self.key, self.value))
         scale = self.scale[kept]
@@ -94,7 +95,7 @@ def score_enclosed(score: Score, rows: ScoredRows, head: int, at: Rows) -> Enclo
 
 @score_enclosed.register
 def _(score: AdditiveScore, rows: ScoredRows, head: int, queries: Rows) -> Enclosed:
-    """w · tanh(q + k) / scale; tanh is 1-Lipschitz and at most 1."""
+    """Scores w · tanh(q + k) / scale; tanh is 1-Lipschitz and at most 1."""
     query, key = rows.query[head, queries][:, None], rows.key[head][None]
     scale, vector = rows.scale[queries], np.asarray(score.vector)[head]
     size = np.abs(vector)
@@ -163,7 +164,7 @@ class HeadBlock:
 
 @dataclasses.dataclass(frozen=True)
 class SlotBlock:
-    """A block of query rows: all rows of some slots, which are positions of the tables."""
+    """Block of query rows, all rows of some slots, with each head's possible sets."""
 
     slots: Int[np.ndarray, "chosen"]
     slot_of_row: Rows  # index into `slots` of each row's slot
@@ -262,7 +263,7 @@ def _head_block(
 def contenders(
     low: Places, high: Places, weighting: Weighting
 ) -> tuple[Rows, Bool[np.ndarray, "rows places"]]:
-    """Witness of each row by its cells, and whether each place may win against it."""
+    """Column of each row's witness, and whether each column may win against it."""
     least, order = low.max(axis=1, keepdims=True), tie_order(weighting)
     witness = first_in_order(low == least, order)
     if not weighting.side:

@@ -30,7 +30,7 @@ def find_kept(
     fresh: bool,
     **asked: Any,
 ) -> tuple[Restriction, float]:
-    """Restriction that the checker accepts, and seconds of its parts, stored ones too."""
+    """Restriction that the checker accepts, and seconds of search, stored or new."""
     seconds = 0.0
 
     def remember(name: str, work: Work, read: Read) -> ClosedInput:
@@ -51,7 +51,7 @@ def find_kept(
 
 
 def restriction_row(found: Restriction) -> dict[str, Any]:
-    """Row of a sweep's table on a restriction."""
+    """Table row on a restriction, one of a sweep over lengths."""
     return {
         "n": len(found.rho),
         "free": len(found.free),

@@ -1,12 +1,17 @@
 """The search for a restriction: attempts under several caps and orders, the best taken.
 
-The greedy search goes layer by layer: rows whose output depends on more bits than the
-layer's cap vote, a batch of the best-voted bits is fixed, and the possible sets are formed
-again; then the rows are tabulated. Closing fixes bits until the query's output is constant
-(docs/theory/hard-attention.md, section 2, Lemma 2), and a reverse pass frees fixed bits that
-are not needed. Other attempts are an alteration, a random restriction with repairs
-(docs/theory/hard-attention.md, section 5, Theorem 6), and a member of a language of which
-one bit is free. Soundness rests on the possible sets alone: docs/restriction.md, section 2.
+A partial input fixes some positions and leaves a free bit at the others; a restriction
+is one that makes the output constant. A slot is a position with a table of rows, its
+activations, one for each assignment of the free bits that it depends on; a row's list
+holds the rows that it may attend to, its possible set, by falling score. The greedy
+search goes layer by layer: rows whose output depends on more bits than the layer's cap
+vote for the first entries of their lists, a batch of the best-voted bits is fixed, and
+the possible sets are formed again; then the rows are tabulated. Closing fixes bits
+until the query's output is constant (docs/theory/hard-attention.md, section 2, Lemma
+2), and a reverse pass frees fixed bits that are not needed. Other attempts are an
+alteration, a random restriction with repairs (docs/theory/hard-attention.md, section 5,
+Theorem 6), and a member of a language of which one bit is free. Soundness rests on the
+possible sets alone: docs/restriction.md, section 2.
 """
 
 import dataclasses
@@ -110,7 +115,7 @@ Remember = Callable[[str, Work, Read], ClosedInput]
 
 
 def forget(name: str, work: Work, read: Read) -> ClosedInput:
-    """Returns the result of `work`: a `Remember` that keeps none."""
+    """Returns the result of `work`, read from its record; keeps none (`Remember`)."""
     del name
     return read(work())
 
@@ -209,7 +214,7 @@ class Search:
             self.plan.report(name, partial)
 
     def find_best(self) -> ClosedInput:
-        """Best restriction of several attempts, after any reverse pass."""
+        """Best restriction of several attempts, after a reverse pass if wanted."""
         plan, caps = self.plan, self.plan.all_caps(self.model)
         useful = lambda closed: plan.useful(closed.partial)
         by_request = plan.caps is not None or plan.attempts is not None
@@ -239,7 +244,7 @@ class Search:
     def run(
         self, part: str, method: str, work: Callable[..., None], *options: Any
     ) -> ClosedInput:
-        """Result of a part of the search, whose stages `work` reports, or a kept one."""
+        """Result of one attempt or pass, by the stages of `work`, or a kept one."""
 
         def find() -> Record:
             self.stages = []
@@ -263,7 +268,7 @@ class Search:
         self._fix_from(self.given, caps, noise)
 
     def alter(self, caps: Sequence[int]) -> None:
-        """Repairs several random restrictions, and takes the one with most free bits."""
+        """Draws and repairs several restrictions; keeps the one with most free bits."""
         # After a draw most lists meet a row that happens to be at its maximum, and depend
         # on little. The theorem bounds the expected number of free bits, so that some
         # outcome has as many.
@@ -321,7 +326,7 @@ class Search:
                 waiting += [batch[:half], batch[half:]]
 
     def reduce(self, caps: Sequence[int]) -> ScoredRows:
-        """Fix bits until each row after layer l depends on at most caps[l] bits."""
+        """Last layer's scored rows, once those after layer l have <= caps[l] bits."""
         length, layers = self.partial.length, self.model.layers
         needed = needed_positions(self.model, length, self.query)
         tables = embed(self.model, self.partial, needed[0])
@@ -354,7 +359,7 @@ class Search:
     def _vote(
         self, scored: ScoredRows, slots: Sequence[int], cap: int, batch: int
     ) -> tuple[dict[int, int], list[int]]:
-        """Bits to fix, by vote, and the slots that depend on more than `cap` bits."""
+        """Bits to fix, by vote, and slots whose output depends on over `cap` bits."""
         tables = scored.tables
         dependence = tables.dependence(self.partial.length)
         widths = np.array([len(bits) for bits in tables.bits])
@@ -384,7 +389,7 @@ class Search:
     def _elect(
         self, tables: Tables, votes: Float[np.ndarray, "keys"], batch: int
     ) -> dict[int, int]:
-        """Bits of the best-voted assignments that agree, until `batch` are reached."""
+        """Bits to fix: of the best-voted assignments that agree, about `batch`."""
         totals: dict[tuple[tuple[int, int], ...], float] = defaultdict(float)
         for row in np.flatnonzero(votes):
             totals[tuple(tables.assignment(int(row)).items())] += float(votes[row])
@@ -406,7 +411,7 @@ class Search:
         return chosen
 
     def decide(self, tables: Tables, case: Undecided, where: str) -> dict[int, int]:
-        """A bit, fixed to 0, of rows whose winner rounding decides; `InputError` for none."""
+        """A bit of rows whose winner rounding decides, set to 0; or `InputError`."""
         slot_of_row = tables.slot_of_row
         for slot in (case.slot, *slot_of_row[case.rows].tolist()):
             if tables.bits[slot]:
@@ -437,7 +442,7 @@ class Search:
         self.fix(best, "closing")
 
     def _close_value(self, scored: ScoredRows) -> dict[int, int]:
-        """Bits that settle each head's attention, for a query whose own row is constant."""
+        """Bits that settle each head's winner, for a query with a constant own row."""
         # Once the bits of a list's first entry are fixed so that it has its largest score,
         # the head attends to it whatever the other bits are.
         first, closed = np.zeros(1, np.intp), {}

@@ -50,11 +50,11 @@ class Tables:
 
     @functools.cached_property
     def slot_of_row(self) -> Rows:
-        """The slot of each row."""
+        """Number of the slot of each row."""
         return np.repeat(np.arange(len(self.bits)), np.diff(self.starts))
 
     def slots(self, positions: ArrayLike) -> Int[np.ndarray, "..."]:
-        """Returns the slots of positions."""
+        """Returns the slot numbers of positions."""
         return np.asarray(np.searchsorted(self.positions, positions))
 
     def rows_of(self, slot: int) -> Assigned:
@@ -62,7 +62,7 @@ class Tables:
         return np.arange(int(self.starts[slot]), int(self.starts[slot + 1]))
 
     def assignment(self, row: int) -> dict[int, int]:
-        """Returns the assignment of bits that a row belongs to."""
+        """Returns the bits of the assignment that a row belongs to, by position."""
         slot = int(np.searchsorted(self.starts, row, side="right")) - 1
         index = row - int(self.starts[slot])
         return {bit: index >> k & 1 for k, bit in enumerate(self.bits[slot])}
@@ -116,7 +116,7 @@ def _halves(index: Assigned, digit: int) -> Int[np.ndarray, "2 high low"]:
 def normal_form(
     bits: Sequence[int], index: Assigned, identity: Rows
 ) -> tuple[tuple[int, ...], Kept]:
-    """Returns the bits that a table depends on, and the rows of `index` that it keeps."""
+    """Returns the bits that a slot's rows depend on, and the rows of `index` kept."""
     left = list(bits)
     for bit in bits:
         low, high = _halves(index, left.index(bit))

@@ -143,7 +143,7 @@ HALVINGS = 30
 
 
 def certified_error(measure: HardMeasure, temperature: float) -> float:
-    """Upper bound on the error of the twin's final activations; +inf if there is none."""
+    """Upper bound on the error of the twin's final activations; infinite if none."""
     # It holds over exact reals for the inputs measured.
     # Everything below is a sum of terms >= 0, so that rounding only has to inflate it, and
     # underflow is replaced by the smallest normal number.

@@ -99,7 +99,7 @@ def _widened(part: T, **axes: int) -> T:
 
 
 def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Attention:
-    """`attention` with a tie-breaking key component and the score divisor in queries."""
+    """`attention` with a tie-breaking key component, the score divisor in queries."""
     weighting: Any = attention.weighting  # a frozen dataclass
     for head in measure.heads:
         step = _coefficient(head.gap) / length
@@ -138,7 +138,7 @@ def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Atte
 
 
 def _coefficient(gap: float) -> float:
-    """Coefficient of a tie-breaking term: largest power of two <= gap; 1 if infinite."""
+    """Coefficient of a tie-breaking term: largest power of 2 <= gap; 1 if infinite."""
     # A power of two times j/n rounds nothing; at most the gap, it overturns no score.
     return 2.0 ** np.floor(np.log2(gap)) if np.isfinite(gap) else 1.0
 

@@ -202,7 +202,7 @@ class Simulation(BriefRepr):
         return tuple(note for note, holds in notes.items() if holds)
 
     def row(self, at: Schedule | None = None) -> dict[str, Any]:
-        """Returns a table row, with the certified error at temperature `at` if given."""
+        """Returns a table row, with the certified error at temperature `at`, if any."""
         formula = self.theorem_temperature
         count = self.measured.num_inputs
         tau = None if at is None else float(at(self.length, None, self.model.dtype))

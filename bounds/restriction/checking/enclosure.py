@@ -99,7 +99,7 @@ def fits(
     size: Float[np.ndarray | np.floating, "*s"],
     bit: Int[np.ndarray | np.integer, "*s"],
 ) -> Bool[np.ndarray | np.bool_, "*s"]:
-    """Whether sums of magnitude `size` of numbers of last bit `bit` are exact."""
+    """Whether sums of magnitude <= `size` of multiples of 2^bit are exact."""
     # Every partial sum is a multiple of 2^bit of at most `size`, so 53 bits hold it; one
     # bit of the 53 is left for the rounding of `size` itself.
     return (bit > -1000) & (size <= np.ldexp(1.0, np.minimum(bit, 900) + 52))
@@ -192,7 +192,7 @@ def tanh(z: Enclosure) -> Enclosure:
 
 @functools.singledispatch
 def enclose(operation: Operation, *rows: Enclosure) -> Enclosure:
-    """Returns the rows that an operation of a layer makes."""
+    """Returns the enclosed output rows of one operation of a layer."""
     raise no_rule("enclosure", operation)
 
 

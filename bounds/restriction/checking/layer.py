@@ -146,7 +146,7 @@ def project(weight: Any, bias: Any, head: int, rows: Enclosure) -> Enclosure:
 
 
 def score_scale(attention: Attention, length: int, places: Rows) -> Enclosure:
-    """Returns the divisor of the scores of each row, as a column."""
+    """Returns the divisor of each query row's scores, as a column."""
     own = math.sqrt(attention.scoring.square_scale(attention.key_width))
     scale, relative = np.full((len(places), 1), own), 0.0
     schedule = attention.temperature
@@ -217,7 +217,7 @@ def _(score: DotProductScore, head: HeadScores, rows: slice) -> Enclosure:
 
 
 def score_head(layer: Layer, head: int, inputs: Enclosure, below: Tables) -> HeadScores:
-    """Returns a head's queries and keys of all rows, of which `inputs` are read."""
+    """Returns a head's queries and keys of all table rows, projected from `inputs`."""
     attention = layer.attention
     queries = project(attention.query, attention.query_bias, head, inputs)
     keys = project(attention.key_by_head, attention.key_bias_by_head, head, inputs)
@@ -236,7 +236,7 @@ def score_head(layer: Layer, head: int, inputs: Enclosure, below: Tables) -> Hea
 def check_layer(
     layer: Layer, below: Tables, claims: Mapping[int, PositionClaim]
 ) -> tuple[Tables, bool]:
-    """Checks the claims of a layer; returns its tables and whether scores are exact."""
+    """Checks a layer's claims; returns its output tables, and if scores are exact."""
     attention = layer.attention
     inputs = run_program(layer.reads, y=below.values)
     heads = [score_head(layer, h, inputs, below) for h in range(attention.num_heads)]
@@ -368,7 +368,7 @@ def _share(values: Enclosure, identity: Rows) -> Enclosure:
 
 
 def _mean_values(values: Enclosure, attended: Sequence[Attended]) -> Enclosure:
-    """Returns the mean value of the rows that each recipe attends to."""
+    """Returns one head's output: mean value of the rows that each recipe attends to."""
     numbers = {rows: number for number, rows in enumerate(dict.fromkeys(attended))}
     means = [mean_of_rows(values[list(rows)])[None] for rows in numbers]
     return concatenate(means, axis=0)[[numbers[rows] for rows in attended]]

@@ -1,11 +1,12 @@
 """The activations of a layer as functions of few free bits.
 
-The table of a position lists its activation for every assignment to its `deps`, the free
-positions on which it depends, row a of the bits of a, the first dep being the lowest. All
-tables of a layer lie one below the other: K rows in all.
+The table of a position lists its activation for every assignment to its `deps`, the
+free positions on which it depends, row a of the bits of a, the first dep being the
+lowest. All tables of a layer lie one below the other: K rows in all.
 
 Two rows have one *identity* if they are certainly the same real vector: they are exact
-and equal, or made of rows that are. Rows that merely round alike are told apart.
+and equal, or computed in one way from rows that are. Rows that merely round alike are
+told apart.
 """
 
 import dataclasses
@@ -33,7 +34,7 @@ class Refuted(InputError):
 
 
 def identify_rows(values: Enclosure, ways: Sequence[Hashable]) -> Rows:
-    """Returns a number for each row, the same for equal exact values or equal ways."""
+    """Identity of each row: one number for equal exact values, or for equal `ways`."""
     exact = np.logical_not(values.radius.any(axis=1)).tolist()
     names = (
         # Adding 0 makes one zero of two.
@@ -46,7 +47,7 @@ def identify_rows(values: Enclosure, ways: Sequence[Hashable]) -> Rows:
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """The tables of some positions, ascending, below one another."""
+    """The tables of some positions, ascending, as K rows below one another."""
 
     values: Enclosure
     identity: Rows
@@ -66,7 +67,7 @@ class Tables:
 
     @functools.cached_property
     def bits(self) -> Int[np.ndarray, "rows tokens"]:
-        """Bit of each position in each row, -1 where it is no dep."""
+        """Bit that each row has at each position, -1 where that is no dep."""
         tables = []
         for deps in self.deps.values():
             tables.append(np.full((1 << len(deps), self.length), -1, np.int8))
@@ -74,13 +75,13 @@ class Tables:
         return np.concatenate(tables)
 
     def rows(self, position: int) -> slice:
-        """Returns the rows of a position's table."""
+        """Returns the rows of a position's table, as a slice of all K."""
         first = self.start[position]
         return slice(first, first + (1 << len(self.deps[position])))
 
 
 def assignments(count: int) -> Bits:
-    """Returns all 2^count assignments to `count` bits, row a the bits of a."""
+    """Returns all 2^count assignments to `count` bits, row a the binary digits of a."""
     return (np.arange(1 << count)[:, None] >> np.arange(count)) & 1
 
 

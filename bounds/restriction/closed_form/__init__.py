@@ -1,8 +1,8 @@
 """Explicit bounds on the input length that hard attention of a given depth can handle.
 
-Three routes to a length from which on L layers of H heads cannot compute PARITY, and one
-for DYCK; each is a proof with its parameters. All come down to a restriction: some bits
-are fixed so that the output no longer depends on the rest.
+Three routes to a length from which on L layers of H heads cannot compute PARITY, and
+one for DYCK; each is a proof with its parameters. All come down to a restriction: some
+bits are fixed so that the output no longer depends on the rest.
 """
 
 from bounds.restriction.closed_form.dyck import (

@@ -1,9 +1,13 @@
 """Theorem 8 for DYCK: a restriction whose completions can still be well-bracketed.
 
-For n even, put P opening brackets first and P closing ones last; the window of M = n - 2P
-positions between them starts free. With W_j the sum of the fixed brackets (±1) among the
-first j of the window, let J = max_j max(-W_j, W_M - W_j) >= |W_M|.
-docs/theory/hard-attention.md, section 7, has the proof. One bracket type of 2DYCK is 1DYCK.
+For n even, put P opening brackets first and P closing ones last; the window of M = n -
+2P positions between them starts free. A step, one for each layer but the last, fixes
+brackets of the window at random and repairs activations whose decision trees are too
+deep by fixing more. With W_j the sum of the fixed brackets (±1) among the first j of
+the window, let J = max_j max(-W_j, W_M - W_j) >= |W_M|. G is an upper bound on the free
+positions before a step, F the number in the end, and k as many as closing fixes.
+docs/theory/hard-attention.md, section 7, has the proof. One bracket type of 2DYCK is
+1DYCK.
 """
 
 import dataclasses
@@ -154,7 +158,7 @@ def proves(
 
 
 def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Real:
-    """Returns the lower bound on F, less 2k, at P = J + k."""
+    """Returns a lower bound on the margin F - 2k, at P = J + k."""
     n = numbers.real(length)
     closing = (parameters.num_heads + 1) * parameters.steps[-1].depth
     # The window is what two prefixes of J + k leave, and J is bounded by an upper bound G
@@ -184,7 +188,7 @@ def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Re
 
 
 def dyck_slope(parameters: DyckParameters) -> float:
-    """Estimate the margin per position of long inputs, where deviations vanish."""
+    """Estimate the margin F - 2k per position of long inputs, without deviations."""
     losses, depth = [], 1
     for step, deep, spread in _columns(parameters):
         risk = float(_repair_risk(parameters, step, spread is None))
@@ -201,7 +205,7 @@ def dyck_slope(parameters: DyckParameters) -> float:
 def _repair_risk(
     parameters: DyckParameters, step: SwitchingStep, loose: bool
 ) -> Fraction:
-    """Share β / γ of the success probability γ that repairs may use up; `loose`: no y."""
+    """Share β / γ of success probability γ for repairs to use; `loose`: no spread."""
     # δ' = γ/20 and β = γ (0.949 - 2δ), or δ' = δ and β = 0.999 - 3δ where the sum is
     # not held to y: then γ (1 - 2δ) > δ' + β, and all that is asked happens at once
     # with positive probability. In the last step F' needs no upper bound, which saves
@@ -220,7 +224,7 @@ def _columns(
 def _upper_bounds(
     parameters: DyckParameters, n: Real, window: Real, numbers: Numbers
 ) -> list[tuple[Real, Real, Real]]:
-    """Upper bounds, by step, on the rise of J, the move of the sum, and repaired brackets."""
+    """Upper bounds, by step, on the rise of J, move of W_M and repaired brackets."""
     log_once = numbers.log(numbers.real(1 / parameters.delta))
     free, depth, bounds = window, 1, []
     for step, deep, spread in _columns(parameters):
@@ -258,7 +262,7 @@ def _excess(steps: list[tuple[Real, Real, Real]]) -> Real:
 
 
 def _central(width: Real, root: Real, numbers: Numbers) -> Real:
-    """Probability γ that the brackets' sum moves by at most c √G; c, √G = `width`, `root`."""
+    """Lower bound on Pr[the sum moves by <= c √G], for c = `width`, √G = `root`."""
     # The larger of Hoeffding's bound, and of one by the unimodality of a sum of coins with
     # z = 11/5 (docs/theory/hard-attention.md, section 7).
     tail = lambda z: 1 - 2 * numbers.exp(-z * z / 2)

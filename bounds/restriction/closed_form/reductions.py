@@ -1,12 +1,17 @@
 """Routes H and A for L layers: reductions of one layer after another.
 
-Every reduction leaves the share R = C^{1/(L-1)} of the free positions; closing the last
-layer, which fixes the bits that the output still depends on, needs none. One of route H,
-Hahn's three stages with the corrected constants, takes activations that depend on at most c
-bits, at a share C of free positions, to ones of the next layer that depend on
-c' = c (2^c k H + 1) bits, where (H1), (H2) and (H3) of docs/theory/hard-attention.md,
-section 4, hold with T = c / (η C), the activations that one bit may feed, and
-f = 2^{2c} c² k² H / (η C), the events that one event depends on.
+A route is a proof that from a threshold length on every hard-attention transformer of L
+layers with H heads has a restriction, some input bits fixed, that makes its output
+constant. A reduction fixes bits so that activations of the next layer depend on c' bits
+each where those before depend on at most c; a head's list has the activations it may
+attend to, best first. Every reduction leaves the share R = C^{1/(L-1)} of the free
+positions; closing the last layer, which fixes the bits that the output still depends
+on, needs none. One of route H, Hahn's three stages with the corrected constants, fixes
+bits until each list is decided within its first k selected activations, at a share C of
+free positions, so that c' = c (2^c k H + 1), where (H1), (H2) and (H3) of
+docs/theory/hard-attention.md, section 4, hold with T = c / (η C), the activations that
+one bit may feed, and f = 2^{2c} c² k² H / (η C), the events (a list that stays
+undecided) that one event depends on.
 """
 
 import dataclasses
@@ -74,7 +79,7 @@ class PaperReduction:
         return first.a >= 0 and second.a >= 0 and growth.a > 0
 
     def margins(self, k: int) -> tuple[Interval, Interval, Interval]:
-        """Slack of (H1) and of (H2), the latter in logarithms, and g of (H3)."""
+        """Slack of conditions (H1) and (H2), the latter in logarithms; g of (H3)."""
         c = self.inputs
         lost = self.eta * self.free
         fed = c / lost
@@ -103,7 +108,7 @@ class PaperReduction:
         return floor(LN2 / self.margins(k)[2]) + 1
 
     def sufficient_log2_k(self) -> Interval:
-        """Lg of a real k, such that (H1), (H2) and g > 0 hold from there on."""
+        """Log2 of a real k from which on (H1), (H2) and g > 0 hold, rounded up."""
         # With W = c T (2/q)^c and E = 4^c c² H / (η C) these k are enough:
         #
         #     A = 1/k²:    k = max{ c 2^c / (η C),  2W (ln 2 + 1.34 E + 2 ln(4W) - 2),
@@ -128,7 +133,7 @@ class PaperReduction:
 def best_paper_reduction(
     num_heads: int, free: Interval, kept: Interval, weight: Weight
 ) -> tuple[PaperReduction, int]:
-    """Find the first layer's reduction with the least k, over a grid."""
+    """Find the first layer's reduction with the least k, over a grid of η, δ and q."""
     # The grid is η = (1 - R) i / 60, i = 1 … 29, δ in {.05, .1, .2, .35, .5, .75, 1}
     # and q = (1 - R / (1 - 2η)) / (1 + δ), which makes C' = R C.
     best, k = None, 0
@@ -162,7 +167,7 @@ def _iterate(
     free: Fraction,
     reduce: Callable[[Tower, Interval, Interval], Tower],
 ) -> tuple[Tower, tuple[Tower, ...]]:
-    """⌊(H + 1) c_{L-1} / C⌋ + 1 and c_1 … c_{L-1}, given c' of a c, free and kept share."""
+    """Length ⌊(H + 1) c_{L-1} / C⌋ + 1, and c_1 … c_{L-1}; `reduce` gives c' from c."""
     layers, share = whole("num_layers", num_layers, 1), probability("free", free)
     if layers == 1:
         return Tower.of(num_heads + 2), ()
@@ -183,7 +188,7 @@ def _iterate(
 def paper_route(
     num_layers: int, num_heads: int, free: Fraction, weight: Weight
 ) -> ReductionRoute:
-    """Returns the threshold of the paper's own proof, with corrected constants.
+    """Returns the threshold length of the paper's own proof, with corrected constants.
 
     n_L = max(n of (H3) in every reduction, ⌊(H + 1) c_{L-1} / C⌋ + 1); for one layer
     H + 2, since all bits are free before closing.
@@ -229,7 +234,7 @@ def paper_route(
 def _next_inputs(
     inputs: Tower, heads: int, free: Interval, kept: Interval, weight: Weight
 ) -> tuple[Tower, Tower]:
-    """Returns c' and the least n of (H3) for a reduction with the free choices."""
+    """Returns c' and the least n of (H3), for a later layer with fixed η, δ and q."""
     if inputs.level > 0:
         # (H3) asks for n in the order of c², far below c'.
         return _giant_step(inputs, heads, free, 1 - kept, weight), Tower.of(0)
@@ -267,7 +272,7 @@ def _giant_step(
 
 
 def giant(inputs: Tower, rate: Interval, power: int, constant: Interval) -> Tower:
-    """Returns 2^{rate c + constant} c^power for a tower c, rounded up."""
+    """Upper bound on 2^{rate c + constant} c^power for a tower c, `inputs`."""
     exponent = inputs.times(rate) + inputs.log2() * Tower.of(power)
     return (exponent + Tower.power_of_two(log2(maximum(constant, interval(1))))).exp2()
 
@@ -290,18 +295,18 @@ class Alteration:
     eps: Interval  # ε, the share of them that repairs may cost
 
     def lg_kept(self) -> Interval:
-        """Returns an upper bound on lg m, m the disjoint activations kept of a list."""
+        """Returns an upper bound on log2 m, m the activations kept of a list."""
         if self.inputs == 1:
             return log2(interval(self.kept()))
         # For c > 1 by -ln(1 - x) >= x and ⌈y⌉ <= y + 1, in logarithms all along.
         return lg_sum(log2(self._ln_pairs()) - self.inputs * log2(self.q / 2), 0)
 
     def kept(self) -> int:
-        """Returns m, for the first layer, where c = 1."""
+        """Returns m, the activations kept of a list, for the first layer (c = 1)."""
         return ceiling(self._ln_pairs() / -log_complement(self.q / 2))
 
     def outputs(self) -> Tower:
-        """Returns c', rounded up."""
+        """Returns c', the bits an activation depends on afterwards, rounded up."""
         c, heads = self.inputs, self.num_heads
         if c == 1:
             return Tower.of(1 + 2 * heads * (self.kept() - 1))
@@ -312,7 +317,7 @@ class Alteration:
         return Tower.power_of_two(lg_sum(lg_added, log2(exact)))
 
     def _ln_pairs(self) -> Interval:
-        """Returns ln(c 2^c H / (ε φ))."""
+        """Returns ln(c 2^c H / (ε φ)), the numerator of m."""
         c = interval(self.inputs)
         return LN2 * c + log(c * self.num_heads / (self.eps * self.free))
 
@@ -328,7 +333,7 @@ def first_alteration(num_heads: int, kept: Interval) -> Alteration:
 def next_alteration(
     num_heads: int, inputs: int, free: Interval, kept: Interval
 ) -> Alteration:
-    """Returns a later layer's reduction with the least c', over a grid."""
+    """Returns a later layer's reduction with the least c', over a grid of η and q."""
     c, lost = interval(inputs), float((1 - kept).mid)
     a, b = _best_cell(num_heads, min(inputs, _MANY), float(free.mid), lost)
     # The grid: η = (1 - R) a / (40c), q = (1 - η - R) / (1 - η) · (1 - b / (4c)), ε the
@@ -353,7 +358,7 @@ def _best_cell(heads: int, c: int, free: float, lost: float) -> tuple[int, int]:
 
 
 def alteration_route(num_layers: int, num_heads: int, free: Fraction) -> ReductionRoute:
-    """Returns the threshold of route A.
+    """Returns the threshold length of route A: random restrictions and repairs.
 
     n_L = ⌊(H + 1) c_{L-1} / C⌋ + 1.
 

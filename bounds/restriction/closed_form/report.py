@@ -1,7 +1,9 @@
 """Records and report of the routes to thresholds of PARITY and DYCK for one shape.
 
-A number beyond the range of floats is null, and stands beside as its logarithm, or as
-text where that is beyond them too.
+A route is a proof that no hard-attention transformer of the shape, L layers of H heads,
+computes the language from some length on, the route's threshold. A number beyond the
+range of floats is null, and stands beside as its logarithm, or as text where that is
+beyond them too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,7 @@ TITLES = {"parity": "PARITY", "dyck": "DYCK, n even"}
 
 
 def record_routes(routes: Sequence[Route]) -> dict[str, Any]:
-    """Record of a language's routes, with the index of the least; None without any."""
+    """JSON record of a language's routes; `least` indexes the lowest threshold."""
     return {
         "routes": [
             {
@@ -32,7 +34,7 @@ def record_routes(routes: Sequence[Route]) -> dict[str, Any]:
 def describe_routes(
     possible: Tower, found: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Thresholds by language with all routes, and their report; `possible` is reached."""
+    """JSON record of thresholds and routes by language, and report lines on them."""
     record: dict[str, Any] = {}
     lines, every = [], ["", "Routes:"]
     for name, one in found.items():
@@ -56,7 +58,7 @@ def describe_routes(
 
 
 def _number(name: str, number: Tower) -> dict[str, Any]:
-    """Entries on a number: itself, or null with its log10 or its text."""
+    """Record entries of a number: itself, or null with its log10 or its text."""
     if number.integer is not None:
         return {name: number.integer}
     if number.log10 is not None:

@@ -147,7 +147,7 @@ def _moebius(weights: list[int], values: list[int]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class ClosedFormSwitching:
-    """Result of Corollary 9: a threshold n_L, and numbers of each layer but the last.
+    """Result of Corollary 9: a threshold length, and depths by layer but the last.
 
     In layer l trees are at most t_l deep, once activations that meet a decision list with
     a canonical tree of depth s_l or more are repaired.
@@ -164,7 +164,7 @@ class ClosedFormSwitching:
 def closed_form_switching(
     num_layers: int, num_heads: int, *, free: int = 1
 ) -> ClosedFormSwitching:
-    """Returns the threshold of Corollary 9.
+    """Returns the threshold length for L layers of H heads in closed form, Corollary 9.
 
     n_L = ⌊((H + 1) t_{L-1} + F - 1) / φ_{L-1}⌋ + 1 with t and φ of Corollary 9: polynomial
     in H for each L, and for F = 1 at most (O(L H log(L H)))^L.

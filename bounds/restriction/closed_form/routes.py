@@ -106,7 +106,7 @@ _DYCK = """
 
 
 def _row(line: str) -> tuple[Shape, Steps, tuple[Fraction | None, ...], Fraction]:
-    """L and H, steps, spreads and the risk of a line of the tables of parameters."""
+    """L and H, steps, spreads and risk δ, from one line of a table of parameters."""
     shape, rest = line.split(": ")
     steps, _, risk = rest.partition(" | ")
     layers, heads = map(int, shape.split())
@@ -307,7 +307,7 @@ def dyck_routes(num_layers: int, num_heads: int) -> Iterator[Route]:
 
 
 def proof_digits(num_layers: int) -> int:
-    """Returns the decimals that probabilities are rounded up to for L layers."""
+    """Returns the decimals to which probabilities are rounded up, for L layers."""
     return max(DIGITS, 6 * num_layers)
 
 
