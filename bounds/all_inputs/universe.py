@@ -72,7 +72,7 @@ class AllInputs:
 
     @property
     def num_inputs(self) -> int:
-        """Number of inputs."""
+        """Number of inputs of the length."""
         return len(self.symbols) ** (self.length - 1) * len(self.query_symbols)
 
     @property
@@ -141,7 +141,7 @@ def list_inputs(
 
 
 def lump(inputs: AllInputs) -> Universe | str:
-    """The inputs as classes of equal rows, or the reason that they cannot be lumped."""
+    """The inputs as classes of equal rows, or the reason that they do not lump."""
     model, length = inputs.model, inputs.length
     if refusal := refuse_model(model) or refuse_length(model, length):
         return refusal

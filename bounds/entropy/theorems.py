@@ -126,7 +126,7 @@ class ParityTheorem(FloorTheorem):
     class_pairs = ((END, ZERO), (END, ONE))
 
     def pairs(self, strings: Strings, reading: str) -> Pairs:
-        """Returns pairs that differ in x_n (R2) or x_{n-1} (R1, where x_n is the kind)."""
+        """Returns pairs that differ in x_n (R2) or x_{n-1} (R1, with x_n as kind)."""
         count, n = strings.shape
         at = n - 1 if reading == "query" else n - 2
         if at < 0:

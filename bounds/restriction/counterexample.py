@@ -226,7 +226,7 @@ class _Language:
         return alike, f"the model {says} them{found.where_read}, {right}"
 
     def _accepts(self, found: Restriction) -> bool | None:
-        """Whether the model accepts the output of `found`; None without such a rule."""
+        """Whether the accept rule takes the output of `found`; None without a rule."""
         rule = self.model.accept
         if rule is None:
             return None

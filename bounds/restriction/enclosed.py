@@ -73,7 +73,7 @@ class Enclosed:
 
     @classmethod
     def concatenate(cls, parts: Sequence["Enclosed"], axis: int = 0) -> "Enclosed":
-        """Joins arrays along an axis."""
+        """Joins enclosed arrays along an axis."""
         return cls(
             np.concatenate([part.value for part in parts], axis=axis),
             np.concatenate([part.radius for part in parts], axis=axis),
@@ -98,7 +98,7 @@ def units(values: Float[np.ndarray, "*s"]) -> Int[np.ndarray, "*s"]:
 
 
 def counted(size: Floats, unit: Int[np.ndarray, "..."]) -> Flags:
-    """Whether sums of multiples of 2^unit with terms of total `size` are exact."""
+    """Whether float64 sums of multiples of 2^unit, of size <= `size`, are exact."""
     with np.errstate(over="ignore"):
         limit = np.ldexp(LARGEST_COUNT, np.clip(unit, -2000, 900).astype(np.int32))
     return np.asarray((size <= limit) & ((unit >= LEAST_UNIT) | (size == 0)))
@@ -172,7 +172,7 @@ def products_counted(
 
 
 def score_block(query: Enclosed, key: Enclosed) -> Enclosed:
-    """Scores of every query row with every key row."""
+    """Enclosed dot-product scores of every query row with every key row."""
     width = key.value.shape[-1]
     score = query.value @ key.value.swapaxes(-1, -2)
     known_q, known_k = ((x.radius == 0).all(axis=-1) for x in (query, key))

@@ -1,7 +1,8 @@
 """Parts of a search as records of a store, and a restriction in sentences.
 
-A restriction is a partial input (some positions fixed, others free) under which the output
-is constant; it is closed where the search has made it so.
+A restriction is a partial input (some positions fixed, others free) under which the
+output is constant; a part of its search is an attempt or a pass, named in the store. A
+counterexample is a pair of its completions, of which one is in a language.
 """
 
 from collections.abc import Callable, Mapping
@@ -64,7 +65,7 @@ def restriction_row(found: Restriction) -> dict[str, Any]:
 
 
 def describe_restriction(found: Restriction, seconds: float) -> list[str]:
-    """Lines on an accepted restriction, its pair, and the number of misclassified inputs."""
+    """Lines on an accepted restriction, its counterexample and misclassified inputs."""
     n, free = len(found.rho), len(found.free)
     given = int((found.given == FREE).sum())
     stages = ", ".join(f"{stage.free} after {stage.name}" for stage in found.stages)

@@ -203,7 +203,7 @@ def find_restriction(
 
 
 def require_table(length: int) -> None:
-    """Refuses a length n whose n x n table of dependences does not fit into memory."""
+    """Refuses a length n if n x n flags (does row i depend on bit j) exceed memory."""
     # Float32, in `Tables.dependence`.
     require_memory(f"a restriction of length n = {length}", 4 * length**2)
 

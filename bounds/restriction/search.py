@@ -289,7 +289,7 @@ class Search:
         self.report("alteration", max(found, key=lambda one: len(one.free)))
 
     def first_constant(self, tried: Iterable[PartialInput]) -> list[ClosedInput]:
-        """First of `tried` with a constant output, in a list; [] if none is in time."""
+        """First of the inputs `tried` with a constant output, in a list; else []."""
         end = math.inf
         for count, partial in enumerate(tried):
             # Programs are compiled before there is a first one, which is not its time.
@@ -411,7 +411,7 @@ class Search:
         return chosen
 
     def decide(self, tables: Tables, case: Undecided, where: str) -> dict[int, int]:
-        """A bit of rows whose winner rounding decides, set to 0; or `InputError`."""
+        """Bit to set to 0, of rows whose winner rounding decides; or `InputError`."""
         slot_of_row = tables.slot_of_row
         for slot in (case.slot, *slot_of_row[case.rows].tolist()):
             if tables.bits[slot]:

@@ -1,10 +1,12 @@
 """Sufficiently sensitive languages: restrictions that leave the answer open.
 
 Hahn's Theorem 1 holds for every language of which the restrictions that the argument
-produces do not force the answer (Hahn 2020, after Corollary 2): where F free bits keep it
-open whatever the restriction, the threshold recursion applies with F free bits asked for in
-place of one (docs/theory/hard-attention.md, sections 6 and 8). A restriction is an array of
-tokens with -1 at its free positions, each of which takes one of two symbols.
+produces do not force the answer (Hahn 2020, after Corollary 2): where F free bits keep
+it open whatever the restriction, the threshold recursion applies with F free bits asked
+for in place of one (docs/theory/hard-attention.md, sections 6 and 8). The answer is
+whether an input is a member; it is forced where all completions of a restriction agree.
+A restriction is an array of tokens with -1 at its free positions, each of which takes
+one of two symbols.
 """
 
 import dataclasses

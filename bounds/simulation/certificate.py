@@ -115,12 +115,12 @@ class HardMeasure(BriefRepr):
 
     @property
     def spread(self) -> float:
-        """The widest distance of two scores that count as tied."""
+        """Widest distance of two scores that count as tied, over heads not uniform."""
         return max((head.spread for head in self._selective), default=0.0)
 
     @property
     def score_error(self) -> float:
-        """Largest rounding of a score in the model's float type."""
+        """Largest score rounding in the model's float type, over heads not uniform."""
         return max((head.score_error for head in self._selective), default=0.0)
 
     @property

@@ -108,7 +108,7 @@ def _equal_rows(
 def measure_layer(
     layer: Layer, rows: Enclosed, classes: Tokens, name: str
 ) -> tuple[Enclosed, LayerMeasure]:
-    """Returns a layer's output and its measure."""
+    """Returns a hard layer's output rows and the layer's measure."""
     attention = layer.attention
     length = rows.value.shape[1]
     heads = _read_passes(attention, rows, classes, name)

@@ -81,7 +81,7 @@ PARITY_HYPOTHESES = {
 
 
 def pair_optimum(end_probability: float, share: Interval, closeness: float) -> Interval:
-    """Enclose φ(λ, ε), the least mean loss over a pair in nats.
+    """Enclose φ(λ, ε), the least mean loss over a pair of PARITY prefixes, in nats.
 
     λ [p sp(-t) + (1 - p) sp(t)] + (1 - λ) sp(t - ε) + ln 2 (1 - λp) at the optimal t.
 

@@ -140,7 +140,7 @@ def attend(
 
 
 def project(weight: Any, bias: Any, head: int, rows: Enclosure) -> Enclosure:
-    """Returns a head's projection of rows."""
+    """Returns a head's queries, keys or values of rows: weight · row + bias."""
     offset = None if bias is None else np.asarray(bias)[head]
     return linear(rows, np.asarray(weight)[head], offset)
 

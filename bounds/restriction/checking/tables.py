@@ -34,7 +34,7 @@ class Refuted(InputError):
 
 
 def identify_rows(values: Enclosure, ways: Sequence[Hashable]) -> Rows:
-    """Identity of each row: one number for equal exact values, or for equal `ways`."""
+    """Identity of rows: one number for equal exact values, or equal recipes `ways`."""
     exact = np.logical_not(values.radius.any(axis=1)).tolist()
     names = (
         # Adding 0 makes one zero of two.

@@ -205,7 +205,7 @@ def dyck_slope(parameters: DyckParameters) -> float:
 def _repair_risk(
     parameters: DyckParameters, step: SwitchingStep, loose: bool
 ) -> Fraction:
-    """Share β / γ of success probability γ for repairs to use; `loose`: no spread."""
+    """Share β / γ of γ = Pr[W_M keeps its spread] for repairs; `loose`: no spread."""
     # δ' = γ/20 and β = γ (0.949 - 2δ), or δ' = δ and β = 0.999 - 3δ where the sum is
     # not held to y: then γ (1 - 2δ) > δ' + β, and all that is asked happens at once
     # with positive probability. In the last step F' needs no upper bound, which saves
@@ -262,7 +262,7 @@ def _excess(steps: list[tuple[Real, Real, Real]]) -> Real:
 
 
 def _central(width: Real, root: Real, numbers: Numbers) -> Real:
-    """Lower bound on Pr[the sum moves by <= c √G], for c = `width`, √G = `root`."""
+    """Lower bound on Pr[W_M moves by <= c √G] in a step; c = `width`, √G = `root`."""
     # The larger of Hoeffding's bound, and of one by the unimodality of a sum of coins with
     # z = 11/5 (docs/theory/hard-attention.md, section 7).
     tail = lambda z: 1 - 2 * numbers.exp(-z * z / 2)

@@ -323,7 +323,7 @@ class Alteration:
 
 
 def first_alteration(num_heads: int, kept: Interval) -> Alteration:
-    """Returns the first layer's reduction with the least m, of q = (1 - R) i / 40."""
+    """Returns the first layer's reduction with the least m, over q = (1 - R) i / 40."""
     one, zero = interval(1), interval(0)
     shares = ((1 - kept) * cell / CELLS for cell in range(1, CELLS))
     cells = (Alteration(num_heads, 1, one, zero, q, 1 - q - kept) for q in shares)

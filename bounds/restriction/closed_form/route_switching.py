@@ -1,9 +1,11 @@
 """Route S, Theorem 8: thresholds from decision trees that stay shallow.
 
-R_p keeps each free bit free with probability p and fixes it by a fair coin otherwise. A
-decision list of width w is an ordered list of conjunctions of at most w literals; its
-canonical tree queries the unset variables of the first term that is not falsified, stops
-where that is true and goes on otherwise. A chain runs h lists one after another.
+A threshold is a length from which on hard attention of L layers with H heads cannot
+compute PARITY; a tree computes an activation by querying free bits. R_p keeps each free
+bit free with probability p and fixes it by a fair coin otherwise. A decision list of
+width w is an ordered list of conjunctions of at most w literals; its canonical tree
+queries the unset variables of the first term that is not falsified, stops where that is
+true and goes on otherwise. A chain runs h lists one after another.
 docs/theory/hard-attention.md, section 6, has the proofs.
 """
 

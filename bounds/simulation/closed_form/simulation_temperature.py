@@ -288,7 +288,7 @@ def layer_error(
 
 
 def embedding_size(embedding: float) -> Interval:
-    """Interval of x(n), the number `embedding`; a ValueError below 1."""
+    """Interval of x(n), the size `embedding` of embeddings; a ValueError below 1."""
     size = positive("embedding", embedding)
     if size < 1:
         raise ValueError(
