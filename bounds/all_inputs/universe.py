@@ -106,7 +106,7 @@ class Universe(AllInputs):
 def check_watched(
     model: Transformer, length: int, query: int | None, target: PlainTarget
 ) -> tuple[Transformer, int, int]:
-    """Checked model, length and query; `InputError` where the target does not fit."""
+    """Checked model, length and query; `InputError` if one does not fit the model."""
     choose_name("target", target, get_args(PlainTarget))
     model = check_model(model)
     if target == "logits":

@@ -108,7 +108,7 @@ class PaperReduction:
         return floor(LN2 / self.margins(k)[2]) + 1
 
     def sufficient_log2_k(self) -> Interval:
-        """Log2 of a real k from which on (H1), (H2) and g > 0 hold, rounded up."""
+        """Interval of log2 k, for a real k from which on (H1), (H2) and g > 0 hold."""
         # With W = c T (2/q)^c and E = 4^c c² H / (η C) these k are enough:
         #
         #     A = 1/k²:    k = max{ c 2^c / (η C),  2W (ln 2 + 1.34 E + 2 ln(4W) - 2),
@@ -234,7 +234,7 @@ def paper_route(
 def _next_inputs(
     inputs: Tower, heads: int, free: Interval, kept: Interval, weight: Weight
 ) -> tuple[Tower, Tower]:
-    """Returns c' and the least n of (H3), for a later layer with fixed η, δ and q."""
+    """Upper bounds on c' and the least n of (H3), at a later layer's fixed η, δ, q."""
     if inputs.level > 0:
         # (H3) asks for n in the order of c², far below c'.
         return _giant_step(inputs, heads, free, 1 - kept, weight), Tower.of(0)

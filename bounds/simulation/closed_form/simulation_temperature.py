@@ -190,7 +190,7 @@ class NetworkShape:
 
     @property
     def score_gain(self) -> Interval:
-        """K1 = 6 d² dk P² G^{L-1}; an input error ε changes scores by K1 x(n) ε / 2."""
+        """K1 = 6 d² dk P² G^{L-1}; input errors ε move scores by <= K1 x(n) ε / 2."""
         # A score x_iᵀB x_j with Σ|B_ab| <= d² dk P² is off by d² dk P² (2Aε + ε²) at most,
         # and ε <= A = G^{L-1} x(n).
         size = 6 * self.width**2 * self.key_width * interval(self.parameter) ** 2
