@@ -62,7 +62,7 @@ from jax_models.errors import InputError
 
 
 class BatchOptions(Stored, Figure):
-    """Options of the command, and those of the swept one that hold in all cells."""
+    """Options of `batch`, and options of the swept command that hold in all cells."""
 
     command: str | None = option(
         None,
@@ -123,24 +123,24 @@ class BatchOptions(Stored, Figure):
     beside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def values(self) -> dict[str, Any]:
-        """All options by name."""
+        """Values of all options by name, those of the swept command with them."""
         cells = self.in_all_cells
         return super().values() | {
             x: getattr(cells, x) for x in further_of(type(cells))
         }
 
     def declared(self) -> dict[str, Declared]:
-        """Declarations of all options by name."""
+        """Declarations of all options by name, those of the swept command with them."""
         return super().declared() | further_of(type(self.in_all_cells))
 
     @functools.cached_property
     def in_all_cells(self) -> Group:
-        """Options of the swept command, with those that hold in all cells."""
+        """Options of the swept command: given for all cells, or else defaults."""
         command = find_batched(self.specification().command)
         return command.options.parse(self.beside)
 
     def specification(self) -> Specification:
-        """The sweep; an `InputError` if no command is named, or a flag or the sweep twice."""
+        """Specification of the sweep; refuses a missing command or a repeated flag."""
         if self.spec is not None:
             for name in ("command", "sweep"):
                 if getattr(self, name):
@@ -164,7 +164,7 @@ class BatchOptions(Stored, Figure):
 
 
 def further_options(arguments: Sequence[str]) -> Collection[Declared]:
-    """Options of the command swept by `arguments` that cells may be given."""
+    """Options of the swept command, named in `arguments`, that `batch` also takes."""
     named = peek(arguments, "command", "spec")
     command = named["command"]
     if named["spec"] is not None and command is None:
@@ -173,7 +173,7 @@ def further_options(arguments: Sequence[str]) -> Collection[Declared]:
 
 
 def plan(options: BatchOptions) -> Work | None:
-    """Work that runs the cells that the store lacks; a dry run prints and gives None."""
+    """Work that runs cells without a stored result; None after a dry run."""
     specification = options.specification()
     command, swept = specification.command, tuple(specification.sweep)
     _check_axes(specification, ("x", options.x), ("y", options.y))
@@ -223,7 +223,7 @@ def plan(options: BatchOptions) -> Work | None:
 
 
 def _check_axes(specification: Specification, *axes: tuple[str, str | None]) -> None:
-    """Refuses an axis that no row of the sweep can have, before any cell runs."""
+    """Raises `InputError` for a figure's axis that is no swept flag or column."""
     command, swept = specification.command, tuple(specification.sweep)
     own = (None, *swept, *(f"{SWEPT}{name}" for name in swept))
     for flag, name in axes:
@@ -238,7 +238,7 @@ def _check_axes(specification: Specification, *axes: tuple[str, str | None]) -> 
 def describe_plan(
     cells: Sequence[Cell], rows: Iterable[Mapping[str, Any]], retry_failed: bool = False
 ) -> list[str]:
-    """Lines on the cells to compute: without a row, and failed ones if `retry_failed`."""
+    """Lines of a dry run: cells without a row, and failed cells if `retry_failed`."""
     kept = {row["key"]: row["status"] for row in rows}
     states = [kept.get(cell_key(cell.config)) for cell in cells]
     again = (None, "failed") if retry_failed else (None,)

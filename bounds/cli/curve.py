@@ -114,7 +114,7 @@ class CurveOptions(
 
     @property
     def is_main_job(self) -> bool:
-        """True if the weightings of `MAIN_JOB` are compared, of a random model."""
+        """True if the four default weightings are compared, of a random model."""
         return self.is_drawn and not (self.weighting or self.temperature)
 
 
@@ -174,7 +174,7 @@ def plan(options: CurveOptions) -> Work:
 
 
 def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
-    """Stored computations of a curve for each weighting, closed forms up to `extend_to`."""
+    """Stored computations of each weighting's curve; closed forms up to `extend_to`."""
     given, lengths = read_given(options, None), options.lengths
     has_records = any(getattr(options, name) is not None for name in groups.RECORDS)
     if given is not None and "lengths" not in options.given:

@@ -47,7 +47,7 @@ class DepthOptions(Stored):
 
 
 def plan(options: DepthOptions) -> Work:
-    """Work that evaluates each language's routes (proofs) and reports least thresholds."""
+    """Work that bounds each language's possible lengths by its routes (proofs)."""
     shape = {"num_layers": options.num_layers, "num_heads": options.num_heads}
     free = parse_share(options.free)
     # Routes, and what each depends on.

@@ -88,7 +88,7 @@ def plan(options: InfluenceOptions) -> Work:
 
 
 def describe(found: Joined) -> dict[str, Any]:
-    """Columns on the largest influence."""
+    """Columns of a sweep's row on the largest influence of one input."""
     result = found.result
     return {
         "query": result.query,
@@ -100,7 +100,7 @@ def describe(found: Joined) -> dict[str, Any]:
 
 
 def _export(found: Joined) -> Exports:
-    """Record, report, rows and figure."""
+    """Record, report, rows and figure of the influences of one input."""
     asked, result, record = found.asked, found.result, describe(found)
     tokenizer, rows = asked.tokenizer, influence_rows(result, asked.words)
     columns = COLUMNS if tokenizer is None else (*COLUMNS, *SYMBOL_NAMES)

@@ -73,7 +73,7 @@ class Command:
         return getattr(self.load(), f"{self.name.capitalize()}Options")
 
     def plan(self, options: Any) -> Any:
-        """Work of the command, or None; sets up JAX unless several processes may share it."""
+        """Work of the command, or None; sets up JAX for commands of one process."""
         from bounds.cli.shared.groups import OneInput, Platform
         from bounds.cli.shared.platforms import prepare_jax
 
@@ -82,19 +82,19 @@ class Command:
         return self.load().plan(options)
 
     def measure(self, options: Any, store: Any) -> list[dict[str, Any]]:
-        """Returns the rows of a run, for a sweep; prints and writes nothing."""
+        """Returns rows of a run's results, for a sweep; prints and writes nothing."""
         from bounds.cli.shared.runner import measure_work
 
         return measure_work(self.plan(options), store)
 
     def read(self, arguments: Sequence[str]) -> "Group":
-        """Returns the command's options; refuses those that do not apply."""
+        """Returns the options of arguments; refuses those that do not apply."""
         found = self.parse(arguments)
         found.refuse_unused()
         return found
 
     def parse(self, arguments: Sequence[str]) -> "Group":
-        """Returns the command's options, each read by itself."""
+        """Returns the options of arguments, each checked alone."""
         from bounds.cli.shared.options import fields_of, read_flags
         from jax_models.arguments import show
 

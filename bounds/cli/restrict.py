@@ -87,7 +87,7 @@ class RestrictOptions(HardWeighting, Model, Query, Stored, Figure):
 
 
 def plan(options: RestrictOptions) -> Work | None:
-    """Work that searches a restriction; None if --verify checked a certificate."""
+    """Work that searches for symbols to fix; None if --verify checked a certificate."""
     if options.verify is not None:
         verify(options, options.verify)
         return None

@@ -191,7 +191,7 @@ def plan(options: ScanOptions) -> Work:
 
 
 def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
-    """Request of the scan that the flags describe; `first` is the first record's subject."""
+    """Request of the flags' scan; reuses `first`, the model and inputs of a file."""
     if options.recipe == "mutagenesis":
         watched = options.target if "target" in options.given else "logits"
         how = {"target": watched, "reduce": options.reduce or "none"}
@@ -225,7 +225,7 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
 
 
 def describe(found: Joined) -> dict[str, Any]:
-    """Columns on a scan, and on its cell of largest absolute value."""
+    """Columns of a sweep's row on a scan and its entry of largest absolute value."""
     asked = found.asked
     named = {"target": target_key(asked.subject.question.target)}
     named |= {} if asked.record is None else {"record": asked.record}

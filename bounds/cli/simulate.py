@@ -59,7 +59,7 @@ class SimulateOptions(
 
 
 def plan(options: SimulateOptions) -> Work:
-    """Work that simulates the model at every length."""
+    """Work that finds the error of the model's softmax simulation at every length."""
     lengths = options.lengths
     model = weighted_model(options, "average_hard", max_length=lengths[-1])
     check_simulable(model)

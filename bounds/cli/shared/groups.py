@@ -1,7 +1,9 @@
 """Groups of options that commands share, each spelled once.
 
-A weighting turns the scores of attention into weights: softmax, or hard, which puts all
-weight on the best-scored keys. The watched row is the position whose output is read.
+A command's class of options inherits from its groups. A weighting turns the scores of
+attention into weights: softmax, or hard, which puts all weight on the best-scored keys.
+The watched row is the position whose output is read. An influence is the change of that
+output when one input symbol is replaced by a substitute.
 """
 
 import os
@@ -52,7 +54,7 @@ RUNNING: dict[str, Any] = {"key": False, "export": False}
 
 
 def has_attention(options: Any, hard: bool) -> bool:
-    """Whether some model of the flags has hard, or soft, attention; reads no weights."""
+    """True if a model of the options has hard, or if not `hard` soft, attention."""
     if named := options.weighting:
         names = (named,) if isinstance(named, str) else named
         return any(WEIGHTINGS[name].hard is hard for name in names)
@@ -68,7 +70,7 @@ def has_attention(options: Any, hard: bool) -> bool:
 
 
 class Output(Group):
-    """Options of every command."""
+    """Options of every command: folder of results, overwriting and seed."""
 
     out: str = option(
         "results/{command}",
@@ -94,11 +96,11 @@ class Output(Group):
 
     @property
     def is_random(self) -> bool:
-        """True if weights, inputs or steps are drawn."""
+        """True if the command draws weights, inputs or steps of a search at random."""
         return type(self).DRAWS(self)
 
     def refuse_unused(self) -> None:
-        """Also refuses two options of which one is given at most."""
+        """Raises `InputError` also for two given options that exclude each other."""
         for some in ONE_OF:
             first, second, *_ = *filter(self.given.__contains__, some), None, None
             if second is not None:
@@ -107,7 +109,7 @@ class Output(Group):
 
 
 class Stored(Output):
-    """Options of a command that keeps results."""
+    """Options of a command that keeps finished results in a store in --out."""
 
     fresh: bool = option(
         False,
@@ -117,7 +119,7 @@ class Stored(Output):
 
 
 class Figure(Group):
-    """Formats of figures."""
+    """Formats of a command's figure."""
 
     figure_format: tuple[str, ...] = option(
         "png",
@@ -150,7 +152,7 @@ class Platform(Group):
 
 
 class Computed(Platform):
-    """Device and precision of a model."""
+    """Device of the computation, and float type of the model and its arithmetic."""
 
     dtype: str = option(
         "float64", "Float type of the model and of the arithmetic.", DTYPES
@@ -227,7 +229,7 @@ class Model(Shape, Head, Computed, Output):
         return self.model is None and self.preset in (None, RANDOM)
 
     def refuse_unused(self) -> None:
-        """Also refuses the shape of a random model where none is drawn."""
+        """Raises `InputError` also for a random model's shape where none is random."""
         super().refuse_unused()
         if self.is_drawn:
             return
@@ -247,7 +249,7 @@ SHAPE = (*options.fields_of(Shape), "vocab_size")
 
 
 class Weighted(Group):
-    """Weighting and temperature of attention in all layers, for commands that take one."""
+    """One weighting and one temperature of attention for all layers."""
 
     weighting: str | None = option(
         None,
@@ -264,7 +266,7 @@ class Weighted(Group):
 
 
 class HardWeighting(Group):
-    """Hard weighting of all layers, for commands that take one."""
+    """One hard weighting of attention for all layers."""
 
     weighting: str | None = option(
         None,
@@ -305,13 +307,13 @@ class Inputs(Model):
 
 
 class Sampled(Inputs):
-    """Inputs, with the number of them where they are sampled."""
+    """Inputs, and their number if they are sampled."""
 
     num_inputs: int = option(8, "Number of sampled inputs.", least=1, **SAMPLES)
 
 
 class Texts(Group):
-    """Inputs of models with a tokenizer."""
+    """Inputs that are texts, and the tokenizer that reads them."""
 
     fasta: str | None = option(
         None,
@@ -355,7 +357,7 @@ class Query(Group):
 
 
 class Read(Query):
-    """The watched row, and which output is read there."""
+    """Position of the watched row, and the output that is read there."""
 
     target: Literal["activation", "logits"] = option(
         "activation",
@@ -400,7 +402,7 @@ class Method(Ties):
 
 
 class Incremental(Group):
-    """Precision of changes carried through the layers, that of `bounds.Incremental`."""
+    """Half precision of the incremental method, which propagates changes by layers."""
 
     precision: str | None = option(
         influence.Incremental.precision,

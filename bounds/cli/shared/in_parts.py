@@ -1,4 +1,10 @@
-"""Run of a command whose work on each input is in parts, on many devices."""
+"""Runs of `influence` and `scan`: the work on each input in parts, on many devices.
+
+A request asks for the output's changes by substitutions at the positions of an input. A
+part is a block of positions whose changes are computed and stored together. A subject
+is a model, its inputs and the options of a measurement. A recipe is a scan with the
+settings of a published map or score.
+"""
 
 import contextlib
 import dataclasses
@@ -44,7 +50,7 @@ CLUSTER = ("coordinator", "num_processes", "process_id")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Model, input and options of `influence` or, with a table, of `scan`."""
+    """Request: model, input and options of `influence` or, with a table, of `scan`."""
 
     subject: Subject
     folder: Path  # of the checkpoint of a screen or a proposal
@@ -65,7 +71,7 @@ class Asked:
 
     @property
     def words(self) -> InputWords:
-        """Words on positions and symbols of the input."""
+        """Names of positions and symbols of the input, for reports."""
         name = self.tokenizer and self.tokenizer.name
         return InputWords(self.tokens, name, self.subject.model.special or ())
 
@@ -75,7 +81,7 @@ class Asked:
         return as_value(self.subject.question.target)
 
     def plan(self, mesh: Mesh | None = None) -> Parts:
-        """Parts of the request, of all positions."""
+        """Division of the request into parts, for all positions; computes nothing."""
         symbols, positions = self.symbols, self.positions
         if symbols is not None and symbols.ndim == 2 and positions is not None:
             symbols = symbols[np.asarray(positions, np.int64)]
@@ -102,7 +108,7 @@ class Asked:
         return Parts.plan(whole, *asked, named, self.folder)
 
     def by_recipe(self, name: str, **given: Any) -> Self:
-        """The request by a recipe, with options of its own."""
+        """Request with the settings of the recipe `name`; `given` are its options."""
         if self.symbols is not None:
             given["symbols"] = self.symbols.ravel().tolist()
         if self.positions is not None:
@@ -120,7 +126,7 @@ class Asked:
         )
 
     def describe(self, found: Parts) -> list[str]:
-        """Lines of a dry run: setting, model, input, and the parts of the request."""
+        """Lines of a dry run: versions, devices, model, input, parts of the request."""
         model, whole, recipe = self.subject.model, found.whole, self.recipe
         query = f"query {whole.query}, " if whole.layout is None else ""
         watched = self.target.name if recipe is None else recipe.label
@@ -137,7 +143,7 @@ class Asked:
 
 
 def read_asked(options: OneInput, first: Subject | None = None) -> Asked:
-    """Request that the flags describe; `first` is the subject of a file's first record."""
+    """Request of the flags; reuses `first`, the subject of a file's first record."""
     prepare_jax(options)
     subject = read_one(options, first)
     tokenizer = open_tokenizer(options)
@@ -159,7 +165,7 @@ def _read_substitutes(
     tokenizer: jm.Tokenizer | None,
     length: int,
 ) -> Int[np.ndarray, "*tokens symbols"] | None:
-    """Substitutes that the flags list, padded with -1; None for all of the model's."""
+    """Ids of the substitutes that the flags list, padded with -1; None for all."""
     where, listed = options.candidates, options.symbols
     if listed is not None:
         where = "--symbols"
@@ -182,7 +188,7 @@ def _read_substitutes(
 
 
 def open_devices(options: OneInput) -> Mesh | None:
-    """Mesh of the flags' devices, of several processes all; None is the default device."""
+    """Mesh of the devices that the flags ask for; None for the default device."""
     named = {name: getattr(options, name) for name in CLUSTER}
     missing = [f"--{name}" for name in CLUSTER if named[name] is None]
     is_alone = len(missing) == len(CLUSTER)
@@ -211,7 +217,7 @@ def open_devices(options: OneInput) -> Mesh | None:
 
 @dataclasses.dataclass(frozen=True)
 class Joined:
-    """Result of all parts of one request, or of its one pass."""
+    """Result of a whole request: of all parts, or of a recipe's one forward pass."""
 
     asked: Asked
     result: Any  # an `Influence`, or a `Scan`
@@ -220,7 +226,7 @@ class Joined:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Columns of influences and scans on method, kind, model and input."""
+        """Columns of a sweep's row on length, method, kind of result and model."""
         result = self.result
         return {
             "n": len(self.asked.tokens),
@@ -252,7 +258,7 @@ def plan_records(
     # Of the options of one input, and the subject of the first.
     plan: Callable[[Any, Subject | None], Planned],
 ) -> Iterator[Planned]:
-    """Yields the plan of each record of a FASTA file, or of the one input."""
+    """Yields request and parts of each record of a FASTA file, or of the one input."""
     whole = options.fasta is not None and "input" not in options.given
     names = fasta_names(str(options.fasta)) if whole else []
     if len(names) < 2:
@@ -314,7 +320,7 @@ def work_in_parts(
 def compute_parts(
     store: ResultStore, asked: Asked, planned: Parts, fresh: bool = False
 ) -> Joined:
-    """Result of all parts; computes missing ones and saves each in the store."""
+    """Result of all parts; computes parts that the store lacks and saves each there."""
     recipe, began = asked.recipe, time.perf_counter()
     if recipe is not None and recipe.one_pass:
         result = recipe.scan(asked.subject.model, asked.tokens)

@@ -43,7 +43,7 @@ def expect_name(what: str) -> Callable[[str], None]:
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """One option: its declaration, then what `fields_of` adds."""
+    """One option: its declaration, then name, type and default, by `fields_of`."""
 
     help: str = ""  # `{words}` in it is replaced
     allowed: tuple[Any, ...] = ()  # each a word or a collection of words
@@ -73,12 +73,12 @@ class Declared:
 
     @property
     def default(self) -> Any:
-        """The default, read as a flag's text is."""
+        """Default value, checked and converted like the text of a flag."""
         is_text = isinstance(self.raw, str)
         return self.read(self.raw.format(command=self.command) if is_text else self.raw)
 
     def read(self, value: Any) -> Any:
-        """Returns the checked value of a text or value; raises `InputError` for another."""
+        """Value of a flag's text, checked; an `InputError` if it is not allowed."""
         if value is None or self.kind is bool:
             return value
         is_text = isinstance(value, str)
@@ -134,7 +134,7 @@ def option(default: Any = None, help: str = "", *words: Any, **declared: Any) ->
 
 
 def list_words(words: Iterable[Any]) -> tuple[str, ...]:
-    """All of several words, collections of words and `Literal` types."""
+    """All words in words, collections of words and `Literal` types, in order."""
     each = ([x] if isinstance(x, str) else get_args(x) or x for x in words)
     return tuple(itertools.chain.from_iterable(each))
 
@@ -142,7 +142,7 @@ def list_words(words: Iterable[Any]) -> tuple[str, ...]:
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """Options of a command, or a group that commands share."""
+    """Base of the options of a command (NameOptions), or of a group of shared ones."""
 
     def __init_subclass__(cls) -> None:
         """Makes a frozen dataclass of a class, and names the command of `NameOptions`."""
@@ -169,7 +169,7 @@ class Group:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
-        """Options of the flags that were given; others than its own go into `beside`."""
+        """Options of this class from given flags; further flags go into `beside`."""
         own, beside = {}, {}
         for name, value in given.items():
             (own if name in fields_of(cls) else beside)[name] = value
@@ -177,7 +177,7 @@ class Group:
         return cls(**own, **more, given=frozenset(given))
 
     def key(self, *names: str) -> dict[str, Any]:
-        """Key of stored results that depend on the options `names`."""
+        """Entries of a stored result's key: command, version, options `names`."""
         own = {name: getattr(self, name) for name in names}
         return {"command": self.COMMAND, "version": __version__, **own}
 
@@ -198,7 +198,7 @@ class Group:
 
 @functools.cache
 def fields_of(options: type[Group]) -> Mapping[str, Declared]:
-    """Options of a class by name: its own first, then those of its groups in order."""
+    """Declared options of a class by name: its own first, then its groups' in order."""
     hints = get_type_hints(options)
     order = (
         name for one in options.__mro__ for name in vars(one).get("__annotations__", ())
@@ -234,7 +234,7 @@ def again(
 def read_flags(
     options: Iterable[Declared], arguments: Sequence[str], program: str
 ) -> dict[str, Any]:
-    """Texts of the flags that are given: booleans of switches, lists of repeated flags."""
+    """Values of the given flags: texts, booleans of switches, lists if repeatable."""
     values = flags.FlagValues()
     for one in options:
         define = flags.DEFINE_boolean if one.kind is bool else flags.DEFINE_string

@@ -35,14 +35,14 @@ def request_platform(options: Platform) -> None:
 
 
 def avoid_miscompiling(options: object) -> None:
-    """Sets the compiler's option for inputs miscompiled without it, before JAX starts."""
+    """Sets XLA's option against wrong results of the CPU compiler on long inputs."""
     named = getattr(options, "platform", None)
     if named in (None, "cpu") and longest_input(options) > SAFE_ROWS:
         avoid_miscompilation()
 
 
 def longest_input(options: object) -> int:
-    """Upper bound on the number of tokens of the longest input; files count by size."""
+    """Upper bound on the tokens of the longest input; a file has as many as bytes."""
     # Each token takes a byte or more.
     sizes = [len((getattr(options, "sequence", None) or "").encode())]
     for name in ("length", "lengths"):

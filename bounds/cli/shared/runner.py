@@ -1,8 +1,9 @@
-"""Runner of all commands: resumes cells, exports results, reports failures.
+"""Runner of all commands: computes missing cells, exports results, reports failures.
 
-A cell is one computation of a command, whose result is a row of the store in --out. A
-JSON record holds the flags of a run, and so identifies the owner of its exports: those of
-another configuration, or without a record, are replaced with --overwrite alone.
+A cell is one computation of a command, whose result is a row of the store in --out.
+Exports are the files made of results: tables, arrays, figures and a JSON record. The
+record holds the flags of the run, and so identifies the owner of the exports: those of
+other flags, or without a record, are replaced with --overwrite alone.
 """
 
 import contextlib
@@ -88,7 +89,7 @@ def _exports_of(command: str) -> Iterator[str]:
 
 
 def refuse_to_overwrite(options: groups.Output) -> None:
-    """Raises `InputError` if --out holds exports that are not of this configuration."""
+    """Raises `InputError` if --out holds exports of other flags or another command."""
     command, values = options.COMMAND, options.values()
     writes_nothing = (
         values.get("dry_run") or values.get("verify") or values.get("process_id")
@@ -128,7 +129,7 @@ def refuse_to_overwrite(options: groups.Output) -> None:
 def _difference(
     path: Path, one: str, command: str, given: Mapping[str, Any]
 ) -> str | None:
-    """Words on how the record in `path` differs from this configuration, or None."""
+    """Difference of the record in `path` from this run's flags, as text, or None."""
     try:
         recorded = read_json_file("record", path)["flags"]
         names = recorded.keys() & given.keys()
@@ -148,7 +149,7 @@ def _difference(
 
 
 def _shown(name: str, value: Any) -> str:
-    """Words on a flag, which may have any value of JSON."""
+    """Text of a flag as it is typed, for any of JSON's values."""
     if value is None:
         return f"no --{name}"
     if isinstance(value, bool):
@@ -171,7 +172,7 @@ def record_head(options: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def quiet_ties() -> Iterator[None]:
-    """Suppresses warnings of ambiguous ties, which results record."""
+    """Suppresses warnings of ambiguous hard-attention ties, which results record."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AmbiguousTieWarning)
         yield
@@ -184,7 +185,7 @@ PLACES = {"json": 1, "npz": 2, **dict.fromkeys(files.FORMATS, 3), "html": 4}
 
 @dataclasses.dataclass(frozen=True)
 class Exports:
-    """Files of a run, and the text that is printed."""
+    """Files that a run makes of its results, and the report that it prints."""
 
     record: Mapping[str, Any]  # entries of the JSON record behind its head
     report: str
@@ -201,7 +202,7 @@ class Exports:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Cells of a command, and functions that make exports and rows of their results."""
+    """Cells of a command, and functions from results to exports and sweep rows."""
 
     finish: Callable[[ResultStore], Exports]
     cells: Sequence[sweep.Cell] = ()
@@ -223,7 +224,7 @@ class Work:
 
 
 def run_work(options: Any, work: Work) -> None:
-    """Computes missing cells, exports, reports; an `InputError` if any cell failed."""
+    """Computes cells without a result, exports; an `InputError` if a cell failed."""
     if work.lead is not None and not work.lead():
         return
     path, cells = Path(options.out, STORE_NAME), [*work.cells, *work.beyond]
@@ -270,7 +271,7 @@ def run_work(options: Any, work: Work) -> None:
 
 
 def measure_work(work: Work, store: ResultStore) -> Rows:
-    """Rows of a command for a sweep; prints nothing, raises `InputError` if a cell fails."""
+    """Rows of results for a sweep, without printing; `InputError` if a cell fails."""
     assert work.rows is not None
     with quiet_ties():
         sweep.finish_cells(store, work.cells)
@@ -280,7 +281,7 @@ def measure_work(work: Work, store: ResultStore) -> Rows:
 def _run_cells(
     options: Any, work: Work, cells: Sequence[sweep.Cell], store: ResultStore
 ) -> tuple[list[sweep.Failure], int]:
-    """Runs the missing cells; returns the failures and the number of cells not begun."""
+    """Runs cells without a result; returns failures and the number of cells left."""
     todo = sweep.missing_cells(store, cells, fresh=options.fresh)
     failures: list[sweep.Failure] = []
     if work.keeps_failures and not (options.fresh or options.retry_failed):
@@ -308,7 +309,7 @@ def _run_cells(
 
 
 def _export(options: Any, found: Exports, told: Mapping[str, Any]) -> None:
-    """Writes all files to a temporary folder in --out, then moves them; prints the report."""
+    """Writes all exports to a temporary folder, then to --out; prints the report."""
     command, out = options.COMMAND, Path(options.out)
     record = {**record_head(options), **found.record, **told}
     if found.lengths:
@@ -350,7 +351,7 @@ def model_exports(
     report: Callable[[str], str],
     **more: Any,
 ) -> Exports:
-    """Exports of a model's file, with a report made from its SHA-256."""
+    """Exports of a model: its file, and a record and report with its SHA-256."""
     content = jm.model_bytes(model)
     digest = files.sha256(content)
     written = {MODEL: partial(files.write_bytes, data=content)}

@@ -71,7 +71,7 @@ def load_model(
 def weighted_model(
     options: Model, weighting: str | None = None, **sizes: Any
 ) -> jm.Transformer:
-    """Model with the flags' weighting, or `weighting` if random; `sizes` of `load_model`."""
+    """Model with the flags' weighting; `weighting` is the default of a random model."""
     model = load_model(options, **sizes)
     named = getattr(options, "weighting", None)
     if named is not None or not options.is_drawn:
@@ -87,13 +87,13 @@ def model_sha256(options: Model, model: jm.Transformer) -> str:
 
 
 def name_model(options: Model, model: jm.Transformer) -> dict[str, str]:
-    """Columns that identify a model."""
+    """Columns of results that identify a model: SHA-256 and weighting."""
     digest = model_sha256(options, model)
     return {"model_sha256": digest, "weighting": weighting_label(model)}
 
 
 def refuse_sampling(options: Model, *names: str) -> None:
-    """Raises `InputError` for an option in `names` of sampled inputs; none is sampled."""
+    """Raises `InputError` for a given option in `names`, as no input is sampled."""
     for name in options.given.intersection(names):
         if name != "seed" or not options.is_drawn:
             raise InputError(
@@ -131,7 +131,7 @@ def read_subject(
     hashed: str | None = None,  # of the model, where it is known
     source: InputSource | None = None,  # the inputs, where they are read
 ) -> Subject:
-    """Subject of inputs at the given lengths, or at given inputs' own if None."""
+    """Subject with inputs of the given lengths; None takes the inputs' own lengths."""
     hashed = hashed or model_sha256(options, model)
     tokenizer = input_source.open_tokenizer(options)
     named_by = str(getattr(options, "tokenizer", None) or options.model)
@@ -178,7 +178,7 @@ def read_subject(
 
 
 def read_method(options: Any) -> Way | str:
-    """Method with its options, or its name; inapplicable options were refused before."""
+    """Influence method with its options, or its name if the flags set no option."""
     if (cheap := getattr(options, "propose", None)) is not None:
         return Proposed(cheap, options.method)
     if (half := getattr(options, "precision", None)) is not None:

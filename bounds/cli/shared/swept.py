@@ -56,7 +56,7 @@ FURTHER = {
 
 
 def further_of(options: type[Group]) -> dict[str, Declared]:
-    """Options that cells may be given beside the sweep's: of keys, the programs' folder."""
+    """Options of a command that cells may set: of their keys, and --compilation_cache."""
     # The seed, which every command has, stands among the sweep's own flags.
     every = ((x, one) for x, one in fields_of(options).items() if x != "seed")
     return {x: one for x, one in every if one.key or x == "compilation_cache"}
@@ -74,7 +74,7 @@ def quantity_of(command: str, column: str, unit: str) -> str:
 
 
 def make_cells(specification: Specification) -> list[Cell]:
-    """Returns the different cells of a sweep; refuses flags and values before any runs."""
+    """Cells of a sweep, equal ones once; refuses wrong flags before any cell runs."""
     command = find_batched(specification.command)
     known, cells = fields_of(command.options), {"seed", *further_of(command.options)}
     for name in (*specification.fixed, *specification.sweep):
@@ -107,7 +107,7 @@ def longest(cell: Cell) -> int:
 
 
 def _config(options: Group, hashed: Callable[[str], str]) -> dict[str, Any]:
-    """Key of a cell: its flags, the content of its files, and the planned memory."""
+    """Configuration of a cell, its key in a store: flags, files, and planned memory."""
     declared, values = options.declared(), plain(options.values())
     keys = sorted(name for name, one in declared.items() if one.key)
     return {
@@ -123,7 +123,7 @@ def _config(options: Group, hashed: Callable[[str], str]) -> dict[str, Any]:
 
 
 def _hashes(options: Group, hashed: Callable[[str], str]) -> dict[str, str]:
-    """SHA-256 of the files and folders that options of the key name."""
+    """SHA-256 of each file or folder that an option of the key names."""
     found = {}
     for name, one in options.declared().items():
         path = getattr(options, name)
@@ -144,7 +144,7 @@ def _content_sha256(path: str) -> str:
 
 
 def perform(options: Group, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows of a cell's run; any error is an `InputError`."""
+    """Rows of results of a cell, by running it; any error becomes an `InputError`."""
     release_programs()
     try:
         for name, digest in _hashes(options, _content_sha256).items():
