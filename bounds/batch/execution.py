@@ -1,4 +1,7 @@
-"""Cells (runs) of a sweep on a Dask cluster."""
+"""Cells of a sweep on a Dask cluster.
+
+A cell is one run of a command; its outcome is its result, or the message of its error.
+"""
 
 import contextlib
 import dataclasses
@@ -25,7 +28,7 @@ def run_on_cluster(
     cells: Sequence[Cell],
     go_on: GoOn = lambda: True,
 ) -> Outcomes:
-    """Opens a Dask cluster and yields cells and outcomes as `submit_cells` does."""
+    """Opens a Dask cluster, runs cells on it and yields each with its outcome."""
     with open_cluster(local_workers, scheduler) as client:
         yield from submit_cells(client, cells, go_on)
 
@@ -33,10 +36,10 @@ def run_on_cluster(
 def submit_cells(
     client: Any, cells: Sequence[Cell], go_on: GoOn = lambda: True
 ) -> Outcomes:
-    """Runs cells on a Dask cluster; yields each with its outcome; may `ConnectionError`.
+    """Runs cells on a Dask cluster; yields each with its outcome, or `ConnectionError`.
 
-    As many run at a time as there are threads. Once `go_on` is false, those under way are
-    waited for; leaving the iterator cancels them.
+    As many cells run at a time as there are threads. Once `go_on` is false, those under
+    way are waited for; leaving the iterator cancels them.
     """
     from distributed import (  # pyright: ignore[reportMissingImports]
         CancelledError,

@@ -40,7 +40,7 @@ class StoreBusyError(StoreError):
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, fresh: bool) -> None:
-    """Check a store's file; make its table, with `fresh` in place of another schema's."""
+    """Checks a store's file, makes its table; `fresh` replaces another schema's."""
     version = check(connection, path, fresh=fresh)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -96,7 +96,7 @@ def refuse_special_file(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock(path: Path, wait_seconds: float) -> Iterator[None]:
-    """Hold the exclusive right to write a store; `StoreBusyError` after `wait_seconds`."""
+    """Holds the sole right to write a store; `StoreBusyError` after `wait_seconds`."""
     # SQLite's exclusive lock on an empty file beside the store: portable, and released when
     # the process dies. Not on the store itself, which would shut out readers.
     with contextlib.suppress(FileNotFoundError):
@@ -125,7 +125,7 @@ def lock(path: Path, wait_seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite and over rows of `path` into a `StoreError` with advice."""
+    """Turns errors of SQLite and of damaged rows in `path` into a `StoreError`."""
     try:
         yield
     except InputError:

@@ -58,7 +58,7 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """JSON text of a value, the same for equal ones: sorted keys, no spaces; 1 is not 1.0."""
+    """JSON text, the same for equal values: keys sorted, no spaces; 1 is not 1.0."""
     return json.dumps(
         plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False
     )

@@ -1,8 +1,9 @@
 """The result store: one SQLite file, one row per finished cell.
 
-A cell is one computation; its row's key is the SHA-256 of its configuration as canonical
-JSON. Each row is its own transaction: a run that is killed loses at most the cell under
-way. One client at a time writes; others may read.
+A cell is one computation. Its configuration is a mapping of all that the result depends
+on; the key of its row is the SHA-256 of the configuration as canonical JSON. Each row is
+its own transaction: a run that is killed loses at most the cell under way. One client at
+a time writes; others may read.
 """
 
 import contextlib
@@ -83,14 +84,14 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
         self.record(SWEEP, {"keys": list(keys), "swept": list(swept)}, 0.0)
 
     def table(self) -> Table:
-        """Returns a row for each cell."""
+        """Returns a row for each cell: its key, status, configuration, result."""
         with file.explained(self.path):
             return _read_rows(self._connection)
 
     def _find(
         self, column: str, config: Mapping[str, Any], status: str = "done"
     ) -> Any:
-        """Returns a column of the row of a cell with the status; None without such a row."""
+        """Returns a column of a cell's row; None without a row of this status."""
         query = f"SELECT {column} FROM cells WHERE key = ? AND status = ?"
         with file.explained(self.path):
             row = self._connection.execute(query, [cell_key(config), status]).fetchone()
@@ -104,7 +105,7 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
         origin: Mapping[str, Any] | None = None,
         message: str | None = None,
     ) -> None:
-        """Write a finished cell's row, NaN as null; of a failed one its `message` alone."""
+        """Writes a cell's row: its result, NaN as null, or a failure's `message`."""
         if payload and (taken := payload.keys() & file.COLUMNS.keys()):
             raise ValueError(f"a payload cannot use the names {sorted(taken)}")
         origin = origin or provenance()
@@ -192,7 +193,7 @@ def _results(connection: sqlite3.Connection) -> Table:
 def _read_file(
     path: str | os.PathLike[str], read: Callable[[sqlite3.Connection], Table]
 ) -> Table:
-    """Applies `read` to a store, opened read-only; an empty file gives an empty table."""
+    """Table that `read` makes of a store, opened read-only; empty for an empty file."""
     try:
         path = expect_file("result store", path)
     except InputError as error:
@@ -214,7 +215,7 @@ def _read_file(
 def _read_rows(
     connection: sqlite3.Connection, keys: Collection[str] | None = None
 ) -> Table:
-    """Returns the rows of cells, decoded and flattened."""
+    """Returns the rows of all cells, or of `keys`, with columns of JSON spread out."""
     # A damaged row of another sweep does not matter.
     rows = connection.execute(
         f"SELECT {', '.join(file.COLUMNS)} FROM cells WHERE key <> ? ORDER BY finished, key",
@@ -237,7 +238,7 @@ def _flat(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decode(key: str, text: str) -> dict[str, Any]:
-    """Object of a JSON text in the row of a key; `ValueError` for other text."""
+    """Object that JSON text in the row of `key` holds; `ValueError` for other text."""
     with contextlib.suppress(ValueError, RecursionError):
         if isinstance(found := json.loads(text), dict):
             return found

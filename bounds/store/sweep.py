@@ -1,4 +1,8 @@
-"""Sweeps: cells that are computed once, recorded in a store, and read back from it."""
+"""Sweeps: cells that are computed once, recorded in a store, and read back from it.
+
+A cell is one computation; its outcome is its result, or the message of the error that
+ended the computation. A checkpoint is a file in which a cell keeps unfinished work.
+"""
 
 import dataclasses
 import time
@@ -13,7 +17,7 @@ from jax_models.interrupt import raise_requested
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One computation of a sweep."""
+    """One computation of a sweep, and the configuration that identifies its result."""
 
     config: Mapping[str, Any]  # all that the result depends on: the key of its row
     label: str  # for progress and messages
@@ -65,7 +69,7 @@ def compute(work: Callable[[], Mapping[str, Any]]) -> Outcome:
 
 
 def run_here(cells: Iterable[Cell], go_on: GoOn = lambda: True) -> Outcomes:
-    """Runs cells one by one here while `go_on()` is true; yields each with its outcome."""
+    """Runs cells in this process while `go_on()` is true; yields cells and outcomes."""
     for cell in cells:
         raise_requested()
         if not go_on():
@@ -74,7 +78,7 @@ def run_here(cells: Iterable[Cell], go_on: GoOn = lambda: True) -> Outcomes:
 
 
 def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> Failure | None:
-    """Records the outcome of a cell; returns its failure, if it failed."""
+    """Records the outcome of a cell in the store; returns a failure if it failed."""
     store.record(cell.config, **vars(outcome))
     if outcome.payload is None:
         return Failure(cell.label, str(outcome.message))
@@ -83,7 +87,7 @@ def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> Failure | None:
 
 
 def obtain(store: ResultStore, cell: Cell, *, fresh: bool) -> dict[str, Any]:
-    """Result of a cell, computed where there is none or if `fresh`."""
+    """Stored result of a cell, computed before if there is none or if `fresh`."""
     for found in run_here(missing_cells(store, [cell], fresh=fresh)):
         if failure := keep(store, *found):
             raise InputError(failure.message)
@@ -91,7 +95,7 @@ def obtain(store: ResultStore, cell: Cell, *, fresh: bool) -> dict[str, Any]:
 
 
 def finish_cells(store: ResultStore, cells: Iterable[Cell]) -> None:
-    """Computes the cells without a result; an `InputError` at the first that fails."""
+    """Computes cells without a stored result; `InputError` at the first that fails."""
     for found in run_here(missing_cells(store, cells, fresh=False)):
         if failure := keep(store, *found):
             raise InputError(f"{failure.label}: {failure.message}")

@@ -145,7 +145,7 @@ class Table(Rows):
 
 
 def _of_one_kind(values: list[Any]) -> list[Any]:
-    """Returns a column's values if of one type, int and float as floats, else as JSON."""
+    """Returns a column's values: as they are if of one type, else as floats or JSON."""
     values = [output.plain(value) for value in values]
     kinds = {type(value) for value in values if value is not None}
     if any(isinstance(v, int) and not -(2**63) <= v < 2**63 for v in values):
@@ -162,7 +162,7 @@ SWEPT = "sweep."
 
 
 def sweep_table(stored: Table, keys: Sequence[str], swept: Sequence[str]) -> Table:
-    """Table of `batch.csv`: a row for each result of the cells `keys`, or for a failure."""
+    """Table of a sweep: rows of each finished cell in `keys`, one for a failed cell."""
     kept: dict[str, Mapping[str, Any]] = {row["key"]: row for row in stored}
     found = []
     for key in keys:

@@ -56,7 +56,7 @@ FURTHER = {
 
 
 def further_of(options: type[Group]) -> dict[str, Declared]:
-    """Options of a command that cells may set: of their keys, and --compilation_cache."""
+    """Options of a command that cells may set: of keys, and --compilation_cache."""
     # The seed, which every command has, stands among the sweep's own flags.
     every = ((x, one) for x, one in fields_of(options).items() if x != "seed")
     return {x: one for x, one in every if one.key or x == "compilation_cache"}
