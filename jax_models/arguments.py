@@ -264,7 +264,7 @@ def read_json_file(
     pairs: Callable[[Any], Any] | None = None,
     remedy: str = "",
 ) -> Any:
-    """Returns the JSON in an ordinary file, whose objects are made of `pairs`."""
+    """Returns the value of a JSON file; `pairs` makes objects of lists of pairs."""
     content = read_file(what, path, CONFIG_BYTES)
     try:
         return json.loads(content, object_pairs_hook=pairs)
@@ -339,7 +339,7 @@ T = TypeVar("T")
 
 
 def refuse_moved(function: str, given: Iterable[str], moved: Mapping[str, str]) -> None:
-    """Raises `TypeError` if a keyword in `given` has a new place, its value in `moved`."""
+    """Raises `TypeError` for a keyword in `given` whose new place stands in `moved`."""
     for name in given:
         if name in moved:
             raise TypeError(

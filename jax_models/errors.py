@@ -21,7 +21,7 @@ def errors_of(
     # of errors that become an `InputError`; by default those that are one
     *kinds: type[Exception],
 ) -> Iterator[None]:
-    """Raises errors of some kinds as `InputError`, whose message begins with a thing."""
+    """Raises errors of given kinds as `InputError`, with `thing` before the message."""
     caught = kinds or (InputError,)
     try:
         yield

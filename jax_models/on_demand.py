@@ -15,7 +15,7 @@ from jax_models.errors import InputError
 # that imported JAX would delay the command line's answer to --help and to signals; and who
 # asks for one name would wait for the modules of all.
 def find_public(package: str, name: str) -> Any:
-    """Returns the object of a name that `package.public` imports, or a module."""
+    """Returns the object that `package.public` imports by a name, or a module."""
     module = sys.modules[package]
     origin = _origins(package)
     if name == "__all__":
@@ -32,7 +32,7 @@ def find_public(package: str, name: str) -> Any:
 
 @functools.cache
 def _origins(package: str) -> dict[str, str]:
-    """The module that each public name is imported from, as read in `package.public`."""
+    """Modules that `package.public` imports its public names from, by name."""
     # Read and not run: it imports all of them, for type checkers.
     source = Path(*sys.modules[package].__path__, "public.py").read_text("utf-8")
     imports = (x for x in ast.parse(source).body if isinstance(x, ast.ImportFrom))
@@ -40,7 +40,7 @@ def _origins(package: str) -> dict[str, str]:
 
 
 def require_package(name: str, purpose: str) -> Any:
-    """A package, imported; if it is missing, an `InputError` that says its `purpose`."""
+    """Imports an optional package; `InputError`, with `purpose`, if it is missing."""
     top = name.partition(".")[0]
     if importlib.util.find_spec(top) is None:
         raise InputError(

@@ -1,8 +1,9 @@
 """Block sizes and blocked maps: nothing of size n x n is ever stored.
 
-Rows go through in blocks and keys in tiles, so that a tile of scores [h, rows, keys]
-stays near `tile_elements`: small enough for a CPU's cache, large enough to keep an
-accelerator busy.
+Query rows are computed in blocks and their keys in tiles, so that a tile of scores
+[h heads, rows, keys] stays near `tile_elements`: small enough for a CPU's cache, large
+enough to keep an accelerator busy. A row's summary of some keys is all that attention
+needs of them; two summaries are merged into that of both sets of keys.
 """
 
 import math
@@ -23,7 +24,7 @@ TILES_ALIVE = 64
 
 
 def tile_elements() -> int:
-    """Number of scores that one tile should hold on the default backend."""
+    """Number of scores that a tile should hold on JAX's default backend."""
     suited = 2**19 if jax.default_backend() == "cpu" else 2**25
     # Less where `TILES_ALIVE` tiles of float64 would not fit in the memory budget.
     return max(1, min(suited, memory_budget() // (8 * TILES_ALIVE)))
@@ -91,7 +92,7 @@ def fold_tiles(
     length: int,
     tile: int,
 ) -> Any:
-    """Merges `lift(positions, valid)` over tiles of positions 0 to length - 1, in order."""
+    """Merges `lift(positions, valid)` of all tiles of positions 0 to length - 1."""
     tile = min(tile, length)
     tiles = math.ceil(length / tile)
     within = jnp.arange(tile, dtype=jnp.int32)

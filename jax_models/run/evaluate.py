@@ -3,9 +3,10 @@
 A long input's positions may be sharded over devices. Every device keeps an equal share of
 consecutive positions: their rows, keys and values. A few rows of every device are gathered
 at a time, each device summarises its own keys for all gathered rows, tile by tile, and the
-summaries of every tile go to the device that holds the row, which merges them in order of
-position. Shapes: D devices, n tokens, m = n / D rows of a device (rounded up to whole
-tiles), h heads, k keys of a tile, r rows of a block, t tiles of a device.
+summaries of every tile (all that attention needs of its keys) go to the device with the
+row, which merges them in order of position. Shapes: D devices, n tokens, m = n / D rows
+of a device (rounded up to whole tiles), h heads, k keys of a tile, r rows of a block, t
+tiles of a device.
 """
 
 import dataclasses
@@ -84,7 +85,7 @@ class Shares:
 
     @property
     def together(self) -> int:
-        """Number that divides the number of all tiles and the number of rows in a block."""
+        """Divisor of the number of tiles of all devices, and of the rows in a block."""
         return math.lcm(TILES_TOGETHER, self.devices)
 
     def block(self, per_row: int) -> int:
@@ -99,7 +100,7 @@ class Shares:
         return min(rows // self.devices, self.share)
 
     def merged_rows(self, per_row: int) -> int:
-        """Number of rows merged at once; equal for all D that divide `TILES_TOGETHER`."""
+        """Number of rows whose tiles are merged at once; equal for D = 1, 2, 4, 8."""
         return self.own_rows(per_row) * self.devices // self.together
 
 

@@ -71,7 +71,7 @@ def user_folder() -> Path | None:
 
 
 def mend(folder: Path) -> None:
-    """Creates the folder, or removes programs that a killed process left incomplete."""
+    """Creates the folder, or removes programs that a killed process cut short."""
     # Whoever may write here may have this process run anything.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:

@@ -95,7 +95,7 @@ def first_says(told: bytes) -> bytes:
 
 
 def written_out(question: Any, mesh: Mesh) -> bytes:
-    """Returns the bytes of a pytree, of the mesh's size and of JAX's version."""
+    """Returns bytes that identify a pytree, the mesh's size and JAX's version."""
     return repr((mesh.size, jax.__version__)).encode() + in_bytes(question)
 
 

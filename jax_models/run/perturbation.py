@@ -61,7 +61,7 @@ def perturb(
     # of the rows; None leaves them out of the hash
     positions: Int[Array, "rows"] | None = None,
 ) -> Float[Array, "*shape"]:
-    """Returns `rows`, each entry times 1 +- 16 u if a run above 0 is set."""
+    """Returns `rows`, each entry times 1 + 16 u or 1 - 16 u in a run above 0."""
     current = _CURRENT.get()
     if current is None:
         return rows
@@ -78,7 +78,7 @@ def _move(
     call: UInt[Array, ""] | None,  # None where equal numbers move alike
     positions: Int[Array, "rows"] | None,
 ) -> Float[Array, "*shape"]:
-    """Rows of a run, each entry times 1 +- 16 u if the run is above 0."""
+    """Rows, each entry times 1 + 16 u or 1 - 16 u if the run is above 0."""
 
     def move(rows: Float[Array, "..."]) -> Float[Array, "..."]:
         # 2^32 over the golden ratio: runs 1, 2, 3, ... get salts far apart (Knuth).
@@ -101,7 +101,7 @@ def _move(
 def _signs(
     rows: Float[Array, "*shape"], key: UInt[Array, "*shape"]
 ) -> Bool[Array, "*shape"]:
-    """Boolean for each entry: a hash of its bits and its key."""
+    """Hash of the bits and key of each entry, a boolean: True for factor 1 - 16 u."""
     # A float64 becomes two words, on a last axis of their own.
     words = jax.lax.bitcast_convert_type(rows, _WORDS[rows.dtype.itemsize])
     key = _mixed(key)

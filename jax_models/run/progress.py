@@ -47,7 +47,7 @@ _COUNTING: list["Progress"] = []
 
 @contextlib.contextmanager
 def tell_of_waiting() -> Iterator[None]:
-    """Prints at intervals whether JAX compiles or computes, and where open counts stand."""
+    """Prints regularly whether JAX compiles or computes, and each open `Progress`."""
     ended = threading.Event()
 
     def watch(under_way: threading.Event) -> None:
@@ -86,7 +86,7 @@ class Progress:
     # stays empty unless something is wrong.
 
     def __init__(self, total: int, unit: str, *, alike: bool = False):
-        """Starts counting steps, which give the time left from the first on if `alike`."""
+        """Counts steps up to `total`; if `alike`, also estimates the time left."""
         self._total = total
         self._unit = unit
         self.done = 0
@@ -136,12 +136,12 @@ class Progress:
             self._count(step, count, time.monotonic())
 
     def recount(self, done: int, total: int) -> None:
-        """Counts `done` of the `total` items that the finished steps left open."""
+        """Sets the count of items left open by finished steps to `done` of `total`."""
         self._open, self._since = (done, total), None
         self.tell(self.counted())
 
     def counted(self) -> str:
-        """Words on the steps done, and on the items left open if they are counted."""
+        """Text with the numbers of steps done and, if counted, of items left open."""
         told = f"{self.done} of {self._total} {self._unit} done"
         if self._open is None:
             return told

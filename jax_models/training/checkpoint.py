@@ -2,7 +2,8 @@
 
 The file is a safetensors file, replaced as a whole: every array of the state under its
 own name, and in the metadata the configuration of the run. A checkpoint of
-another configuration is refused with the first entry that differs.
+another configuration is refused with the first entry that differs. A standing is the
+state and record of a run after some steps.
 """
 
 import dataclasses
@@ -66,7 +67,7 @@ class Standing:
 def save_standing(
     path: str | os.PathLike[str], standing: Standing, configuration: Mapping[str, Any]
 ) -> None:
-    """Writes a checkpoint, atomically."""
+    """Writes a standing and the run's configuration as a checkpoint, atomically."""
     arrays = {name: np.asarray(leaf) for name, leaf in _named(standing.state).items()}
     arrays |= {HISTORY + name: array for name, array in standing.history.items()}
     about = {

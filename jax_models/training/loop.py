@@ -165,7 +165,7 @@ class TrainingRun(BriefRepr):
         return rows
 
     def last_rows(self, source: Source) -> list[dict[str, Any]]:
-        """A row for each length of the last losses, with the levels of the source."""
+        """Row for each length: last measured loss, and the source's cross-entropies."""
         _, last = self.measured[-1]
         means, errors = last.mean.tolist(), last.standard_error.tolist()
         return [
@@ -208,7 +208,7 @@ class Measuring:
 
 
 def describe(standing: Standing) -> str:
-    """Returns a standing in a few words.
+    """Returns the step and the latest loss of a standing, as text.
 
     Args:
         standing: where the run stands.
@@ -230,10 +230,7 @@ def _run_chunk(
     training: Training,
     count: int,
 ) -> tuple[Any, tuple[Float[Array, "steps"], Float[Array, "steps"]], Bool[Array, ""]]:
-    """Returns the state after `count` steps, their losses, the least possible losses.
-
-    Last, whether all weights are finite.
-    """
+    """New state, losses and least losses of `count` steps, and if weights are finite."""
     optimiser = training.optimiser()
 
     def loss(
@@ -278,7 +275,7 @@ def _run_chunk(
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """All that the steps of a run depend on beside its standing."""
+    """Source, settings, lengths to measure and key of a run, fixed for all steps."""
 
     source: Source
     training: Training
@@ -329,7 +326,7 @@ class _Run:
 
 
 def _extend(history: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Arrays by name, with further entries along the first axes of some."""
+    """History (arrays by name), with the arrays in `more` appended by name."""
     joined = {name: np.concatenate([history[name], more[name]]) for name in more}
     return {**history, **joined}
 

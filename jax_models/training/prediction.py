@@ -63,7 +63,7 @@ def check_network(network: Any, training: Training) -> Any:
 
 
 def check_classes(network: Any, source: Source, training: Training) -> None:
-    """Raises `InputError` for too few symbols, or other classes than the source's."""
+    """Raises `InputError` unless a network has the symbols and classes of a source."""
     classes = source.num_classes
     # Shapes alone: nothing is computed.
     found = jax.eval_shape(compute_logits, network, jnp.zeros(1, jnp.int32)).shape[-1]

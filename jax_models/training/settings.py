@@ -77,7 +77,7 @@ class Training:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The lengths that training is on, increasing: n k / K rounded up, k = 1..K."""
+        """Training lengths: n k / K rounded up, k = 1 to K = `num_lengths`."""
         return tuple(
             # Rounded up: at least 1, and `length` itself for k = K.
             -(-self.length * k // self.num_lengths)
@@ -86,11 +86,11 @@ class Training:
 
     @property
     def chunk(self) -> int:
-        """Steps of one compiled run."""
+        """Number of steps of one compiled run, after which a checkpoint is written."""
         return min(self.checkpoint_every or self.steps, self.steps)
 
     def draw_length(self, key: PRNGKeyArray, step: Int[Array, ""]) -> Int[Array, ""]:
-        """Index in `lengths` of a step's length, uniform over those that have joined."""
+        """Random index in `lengths` for a step, uniform over those that have joined."""
         joined = jnp.asarray(self.num_lengths, jnp.int32)
         if self.growth:
             past = step.astype(jnp.float32) / jnp.float32(self.growth * self.steps)
