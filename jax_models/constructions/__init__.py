@@ -70,7 +70,7 @@ PRESET_LANGUAGES: Mapping[str, str] = {
     **dict.fromkeys(("anbn", "anbn_one_layer"), "anbn"),
     **dict.fromkeys((name for name in PRESETS if "parity" in name), "parity"),
 }
-"""Key of `LANGUAGES` that a construction recognises; that of FIRST has none."""
+"""Keys of `LANGUAGES` by construction; the constructions of FIRST have none."""
 
 
 def preset_parameters(name: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """PARITY in soft attention, exactly and at every length (Chiang & Cholak 2022).
 
-The transformer is right on every string. Its margin, and with it the influence of every
-bit on the read-out, falls like 1/N^2: Hahn's Lemma 5 leaves no more than O(1/N).
+The transformer is right on every string: N tokens at positions p from 0, k of them 1.
+Its margin, and with it the influence of every bit on the read-out, falls like 1/N^2:
+Hahn's Lemma 5 leaves no more than O(1/N).
 """
 
 import functools
@@ -37,7 +38,7 @@ class Coordinate(IntEnum):
 
 
 def flat_hat(x: int, u: int, write: Form) -> list[Neuron]:
-    """Neurons that add `write`, times a hat function of a coordinate x with unit u."""
+    """Neurons that add `write` times a hat function of x: u at 0, 0 at other m u."""
     # The sum of slope R(x + shift u), R the ReLU, is u at x = 0 and 0 at every other multiple
     # of u. Its top is flat, so that a rounding error of x below u/4 changes nothing there.
     parts = (0.75, 2), (0.25, -2), (-0.25, -2), (-0.75, 2)
@@ -46,12 +47,12 @@ def flat_hat(x: int, u: int, write: Form) -> list[Neuron]:
 
 
 def averaging_head(one: int, query: int, share: int, unit: int) -> Head:
-    """Head that adds k/N to the coordinate `share`, and 1/N to `unit`."""
+    """Head of weights 1/N that adds k/N to the coordinate `share`, 1/N to `unit`."""
     return Head([{}], [{}], [{one: 1}, {query: 1}], [{share: 1}, {unit: 1}])
 
 
 def comparing_heads(c: float, query: int, sign: int, mark: int, out: int) -> list[Head]:
-    """Heads of scores c (-1)^p and -c (-1)^p that read `mark`: the second less the first."""
+    """Heads of scores +-c (-1)^p, values `mark`: `out` is the second less the first."""
     return [Head([{query: c}], [{sign: s}], [{mark: 1}], [{out: -s}]) for s in (1, -1)]
 
 

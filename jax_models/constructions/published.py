@@ -4,7 +4,8 @@ Every coordinate of the activations has its negative beside it, (y, -y), so that
 row is 0 and a layer norm with the constant epsilon only divides a row by sqrt(|y|^2/h +
 epsilon), y having h coordinates. No neuron has a bias, so they commute with that. Those of
 layer 2 erase every coordinate but the answer, which the last norm turns into +-sqrt(h) if
-epsilon = 0. Margins are closed forms, without a forward pass.
+epsilon = 0. Margins, the smallest |logit| at a length, are closed forms without a
+forward pass, in the letters of `measure_published`.
 """
 
 import dataclasses
@@ -80,7 +81,7 @@ def twofold_terms(terms: Sequence[PowerTerm], half: int) -> list[PowerTerm]:
 
 
 def erase(*coordinates: int, signs: Sequence[int] = (1, -1)) -> list[Neuron]:
-    """Neurons that take away coordinates, by R(y) - R(-y) = y; of one sign by one each."""
+    """Neurons that set coordinates to 0, by R(y) - R(-y) = y; one for each sign."""
     return [Neuron({at: s}, {at: -s}) for at in coordinates for s in signs]
 
 
@@ -123,7 +124,7 @@ def _published(
     epsilon: float,
     dtype: Any,
 ) -> Transformer:
-    """Model of layer 1 `marked`, whose logit is `logit` times OUT."""
+    """Two-layer model: `marked`, then `heads` and erasing; logit `logit` times OUT."""
     epsilon, half = expect_number("epsilon", epsilon, 0), len(coordinates)
     out = coordinates["OUT"]
     others = [at for at in coordinates if at != out]
@@ -248,7 +249,7 @@ class PublishedMargin(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Case:
-    """Strings that share one |logit|, and what it is made of."""
+    """Strings of one |logit|, by the numbers from which it is computed."""
 
     # h, the coordinates of y.
     half: int
@@ -263,7 +264,7 @@ class _Case:
     answer: Callable[[np.ndarray, np.ndarray], float]
 
     def factors(self, epsilon: float) -> Float[np.ndarray, "tokens"]:
-        """Factors r_p of the rows after layer 1; they fall with epsilon."""
+        """Factors r_p by which layer 1's norms scale rows p; they fall with epsilon."""
         # Row p after layer 1 is r_p (y_p + mark_p): the second norm divides by the root of
         # (v_p + m_p)/s + epsilon, s = v_p + epsilon the square that the first divided by.
         return 1 / np.sqrt(self.marked + epsilon * (self.before + epsilon))
@@ -289,7 +290,7 @@ def _parity(length: int, ones: int, c: float) -> _Case:
     def answer(
         most: Float[np.ndarray, "ones"], least: Float[np.ndarray, "ones"]
     ) -> float:
-        """Bounds r_k/N (e^a_k/Z_1 - e^-a_k/Z_2) above; Z_1 is of the head preferring k."""
+        """Upper bound r_k/N (e^a_k/Z_1 - e^-a_k/Z_2), Z_1 of the head preferring k."""
         upper, lower = c * most[-1] * most, c * least[-1] * least
         # e^a_k Z_2 - e^-a_k Z_1, term by term; that of p = k is 0.
         terms = np.sinh(upper[ones] - np.where(same, lower, -upper))

@@ -71,7 +71,7 @@ LANGUAGES: dict[str, Language] = {
         Majority(),
     )
 }
-"""The languages that commands know by name; "random" needs an alphabet besides."""
+"""The languages that commands know by name; "random" is made by `get_language`."""
 
 SOURCES: dict[str, Callable[[float], Source]] = {
     "parity": ParitySource,
@@ -100,7 +100,7 @@ def get_source(name: str, probability: float) -> Source:
 
 
 def read_source(name: str, probability: float) -> tuple[Source, str]:
-    """Source of a known name or of an automaton's file, and its text as a key."""
+    """Source of a known name or an automaton's file, and text that identifies it."""
     if name in SOURCES:
         return get_source(name, probability), name
     language = RegularLanguage.read(name)

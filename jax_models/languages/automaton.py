@@ -338,7 +338,7 @@ def draw_strings(
     length: int,
     count: int,
 ) -> tuple[Strings, Float[Array, ""]]:
-    """Strings that weigh the odds of their symbols and their end; 0 where there are none."""
+    """Strings drawn by products of odds and end weight; a number, 0 if none exists."""
     possible = odds > 0
 
     def forth(

@@ -39,7 +39,7 @@ Following: TypeAlias = Float[Array, "... tokens classes"]
 
 
 def check_sample(length: int, count: int) -> None:
-    """Raises an error for a length or count below 1, or beyond the memory."""
+    """Raises `InputError` for a length or number of strings below 1 or too large."""
     expect_integer("length n", length, 1)
     expect_integer("number of strings", count, 1)
     # Random bits, the counters they are made of, and tokens.
@@ -70,7 +70,7 @@ class Language(abc.ABC):
     def holds(
         self, strings: Int[np.ndarray, "inputs tokens"]
     ) -> Bool[np.ndarray, "inputs"]:
-        """Decides membership of each row of symbols: [count, n] -> booleans [count]."""
+        """Decides for each string whether it is in the language: booleans [count]."""
 
     @property
     def vocabulary(self) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ class BracketSource(Source):
         return (*(up / self.num_types, 0.0) * self.num_types, 1 - up)
 
     def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
-        """Draws the steps, then a type for each pair."""
+        """Draws the walk of heights, then a type for each pair of brackets."""
         step_key, type_key = jax.random.split(key)
         steps = self.draw_steps(step_key, length, count)
         reached = _highest(length, self.max_height)
@@ -102,7 +102,7 @@ class BracketSource(Source):
         return table
 
     def optimal_entropy(self, length: int) -> float:
-        """Returns Σ_h P(H_n = h) [h(u_h) + u_h ln k], nats, n >= 1."""
+        """Returns Σ_h P(H_n = h) [B(u_h) + u_h ln k] nats, B the binary entropy."""
         law = self.step_law(length).sum(axis=0)
         up = self.up_probabilities(np.arange(law.size))
         # Which bracket closes is known from the prefix: only the type of an opening is open.
@@ -377,7 +377,7 @@ def limiting_height_law(
 def _relative(
     length: int, up_probability: float
 ) -> tuple[Int[np.ndarray, "heights"], Float[np.ndarray, "heights"], int]:
-    """Heights of the parity of `length`, ln P(h)/P(mode) of each, and the mode."""
+    """Possible heights H_n, ln P(H_n = h)/P(H_n = mode) of each, and the mode."""
     # There are N(n, h) = (h+1)/(n+1) C(n+1, (n-h)/2) paths from 0 to h that stay >= 0, all
     # with the same probability: given at least n symbols, P(H_n = h) ~ N(n, h) (p/q)^{h/2}
     # for h = n mod 2, q = 1 - p. It is computed outwards from the mode by the ratios of
