@@ -1,6 +1,7 @@
 """Specification of a sweep: a command, flags held fixed, and flags that take several values.
 
-Everything is text, as it would be typed after `--flag=`; the command's own flags read it.
+A cell is one run of the command, with one value of each swept flag. Everything is text,
+as it would be typed after `--flag=`; the command's own flags read it.
 """
 
 import collections

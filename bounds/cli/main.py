@@ -49,7 +49,7 @@ NOT_HERE = {
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command, by its name."""
+    """Command of the program; its module is imported at first use."""
 
     name: str
 
@@ -73,7 +73,7 @@ class Command:
         return getattr(self.load(), f"{self.name.capitalize()}Options")
 
     def plan(self, options: Any) -> Any:
-        """Work of the command, or None; sets up JAX for commands of one process."""
+        """Work to run, or None if nothing is left; sets up JAX for most commands."""
         from bounds.cli.shared.groups import OneInput, Platform
         from bounds.cli.shared.platforms import prepare_jax
 
@@ -88,13 +88,13 @@ class Command:
         return measure_work(self.plan(options), store)
 
     def read(self, arguments: Sequence[str]) -> "Group":
-        """Returns the options of arguments; refuses those that do not apply."""
+        """Returns the options that arguments give; refuses those that do not apply."""
         found = self.parse(arguments)
         found.refuse_unused()
         return found
 
     def parse(self, arguments: Sequence[str]) -> "Group":
-        """Returns the options of arguments, each checked alone."""
+        """Returns the options that arguments give, each checked by itself."""
         from bounds.cli.shared.options import fields_of, read_flags
         from jax_models.arguments import show
 

@@ -147,7 +147,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
     )
 
     def refuse_unused(self) -> None:
-        """Also refuses options that the edit or the recipe sets, or that do not affect it."""
+        """Also refuses options that the edit or recipe sets or makes ineffective."""
         recipe = self.recipe or ""
         refused = [(RECIPES.get(recipe, ()), "--recipe={1} sets --{0}; leave it out")]
         if recipe in ONE_PASS:
@@ -170,7 +170,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
 
 
 def plan(options: ScanOptions) -> Work:
-    """Work that computes the changes by all substitutions, in parts of positions."""
+    """Work that computes the output's changes by all edits, in parts of positions."""
     if PAGE in options.figure_format:
         open_plotly()
 

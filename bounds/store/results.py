@@ -1,9 +1,9 @@
 """The result store: one SQLite file, one row per finished cell.
 
 A cell is one computation. Its configuration is a mapping of all that the result depends
-on; the key of its row is the SHA-256 of the configuration as canonical JSON. Each row is
-its own transaction: a run that is killed loses at most the cell under way. One client at
-a time writes; others may read.
+on; the key of its row is the SHA-256 of the configuration as canonical JSON. Each row
+is its own transaction: a run that is killed loses at most the cell under way. One
+client at a time writes; others may read.
 """
 
 import contextlib
@@ -176,7 +176,7 @@ def read_store(path: str | os.PathLike[str]) -> Table:
 def read_cells(
     path: str | os.PathLike[str], keys: Collection[str] | None = None
 ) -> Table:
-    """Read a row for each cell of a store, or of `keys` alone; a sweep's cells too."""
+    """Read a row for each cell of a store, sweeps included, or for the cells `keys`."""
     return _read_file(path, lambda connection: _read_rows(connection, keys))
 
 

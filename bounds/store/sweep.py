@@ -87,7 +87,7 @@ def keep(store: ResultStore, cell: Cell, outcome: Outcome) -> Failure | None:
 
 
 def obtain(store: ResultStore, cell: Cell, *, fresh: bool) -> dict[str, Any]:
-    """Stored result of a cell, computed before if there is none or if `fresh`."""
+    """Stored result of a cell, after computing it if there is none or if `fresh`."""
     for found in run_here(missing_cells(store, [cell], fresh=fresh)):
         if failure := keep(store, *found):
             raise InputError(failure.message)

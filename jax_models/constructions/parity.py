@@ -38,7 +38,7 @@ class Coordinate(IntEnum):
 
 
 def flat_hat(x: int, u: int, write: Form) -> list[Neuron]:
-    """Neurons that add `write` times a hat function of x: u at 0, 0 at other m u."""
+    """Neurons that add `write` times a hat of x: u at 0, 0 at other multiples of u."""
     # The sum of slope R(x + shift u), R the ReLU, is u at x = 0 and 0 at every other multiple
     # of u. Its top is flat, so that a rounding error of x below u/4 changes nothing there.
     parts = (0.75, 2), (0.25, -2), (-0.25, -2), (-0.75, 2)

@@ -94,7 +94,7 @@ def twofold_layer(
     scale: float = 1.0,  # of the second norm
     temperature: Schedule | None = None,
 ) -> Layer:
-    """Layer on (y, -y) with a norm after each sublayer, its heads and neurons read of y."""
+    """Layer on (y, -y) with norms after sublayers; heads and neurons read y alone."""
     width = 2 * half
     layer = build_layer(
         width,

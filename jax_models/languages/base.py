@@ -225,7 +225,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def joint(self, length: int) -> Float[np.ndarray, "symbols classes"]:
-        """Returns the law of the last symbol of a prefix and what follows it.
+        """Returns the joint law of a prefix's last symbol and the next symbol.
 
         Args:
             length: n >= 1.

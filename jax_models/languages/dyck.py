@@ -56,7 +56,7 @@ def type_brackets(
     steps: Int[Array, "tokens"],
     num_types: int,
 ) -> Int[Array, "tokens"]:
-    """Returns brackets of a path: openings of uniform types, and mates of equal types."""
+    """Returns the brackets of a path: openings of random types, closings that match."""
     if num_types == 1:
         return (1 - steps) // 2
     types = jax.random.randint(key, steps.shape, 0, num_types, jnp.int32)

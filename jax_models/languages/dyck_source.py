@@ -41,7 +41,7 @@ OpenBrackets: TypeAlias = tuple[
 
 
 class BracketSource(Source):
-    """Bracketed words over k types whose height is a walk killed below 0."""
+    """Source of words over k bracket types, whose height is a walk until below 0."""
 
     num_types: int
     max_height: int | None = None  # the largest height, None where there is none
@@ -87,7 +87,7 @@ class BracketSource(Source):
         return jnp.concatenate([inside, end], axis=-1)
 
     def joint(self, length: int) -> Float[np.ndarray, "symbols classes"]:
-        """Returns the law of the last symbol and what follows it."""
+        """Returns the joint law of a prefix's last symbol and the next symbol."""
         k, law = self.num_types, self.step_law(length)
         up = self.up_probabilities(np.arange(law.shape[1]))
         table = np.zeros((2 * k, 2 * k + 1))
@@ -139,7 +139,7 @@ def type_walks(
     num_types: int,
     max_height: int,
 ) -> Strings:
-    """Returns brackets of walks: openings of uniform types, and mates of equal types."""
+    """Returns the brackets of walks: openings of random types, closings that match."""
     # A stack of types is, for batches, several times faster than `dyck.type_brackets`.
     count, n = steps.shape
     kinds = jax.random.randint(key, (n, count), 0, num_types, jnp.int32)

@@ -1,6 +1,7 @@
 """Evaluation of models with checked inputs: activations, logits and acceptance.
 
-A long input's positions may be sharded over devices. Every device keeps an equal share of
+A tie report states whether rounding could change the winner of a hard-attention row. A
+long input's positions may be sharded over devices. Every device keeps an equal share of
 consecutive positions: their rows, keys and values. A few rows of every device are gathered
 at a time, each device summarises its own keys for all gathered rows, tile by tile, and the
 summaries of every tile (all that attention needs of its keys) go to the device with the

@@ -24,9 +24,10 @@ MOST_MAPS = 40_000
 
 
 def keep_programs(named: str | None) -> None:
-    """Turns JAX's cache on in a folder, or off; None is the user's if JAX has none.
+    """Turns JAX's cache of compiled programs on in a folder, or off for "off".
 
-    An `OSError` where the folder cannot be written, but for the user's: then nothing is kept.
+    None takes the user's folder unless JAX has one, and keeps nothing if that cannot be
+    written; an `OSError` where another folder cannot be.
     """
     if named == "off":
         jax.config.update("jax_enable_compilation_cache", False)

@@ -230,7 +230,7 @@ def _run_chunk(
     training: Training,
     count: int,
 ) -> tuple[Any, tuple[Float[Array, "steps"], Float[Array, "steps"]], Bool[Array, ""]]:
-    """New state, losses and least losses of `count` steps, and if weights are finite."""
+    """New state, losses, least losses of `count` steps, and if weights are finite."""
     optimiser = training.optimiser()
 
     def loss(

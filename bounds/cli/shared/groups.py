@@ -54,7 +54,7 @@ RUNNING: dict[str, Any] = {"key": False, "export": False}
 
 
 def has_attention(options: Any, hard: bool) -> bool:
-    """True if a model of the options has hard, or if not `hard` soft, attention."""
+    """True if an options' model has hard attention, or soft attention if not `hard`."""
     if named := options.weighting:
         names = (named,) if isinstance(named, str) else named
         return any(WEIGHTINGS[name].hard is hard for name in names)

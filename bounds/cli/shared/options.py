@@ -182,7 +182,7 @@ class Group:
         return {"command": self.COMMAND, "version": __version__, **own}
 
     def values(self) -> dict[str, Any]:
-        """All options by name."""
+        """Values of all options by name."""
         return {name: getattr(self, name) for name in fields_of(type(self))}
 
     def declared(self) -> dict[str, Declared]:

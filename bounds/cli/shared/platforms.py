@@ -42,7 +42,7 @@ def avoid_miscompiling(options: object) -> None:
 
 
 def longest_input(options: object) -> int:
-    """Upper bound on the tokens of the longest input; a file has as many as bytes."""
+    """Upper bound on the tokens of the longest input; of a file, its size in bytes."""
     # Each token takes a byte or more.
     sizes = [len((getattr(options, "sequence", None) or "").encode())]
     for name in ("length", "lengths"):
