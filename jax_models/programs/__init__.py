@@ -1,1 +1,1 @@
-"""Programs compiled to weights: formulas of temporal logic, and B-RASP."""
+"""Programs compiled to weights: formulas of temporal logic, and S-RASP-like."""

@@ -30,7 +30,7 @@ Form = Mapping[int, float]
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """One attention head; its score is the sum over query times key components, if any."""
+    """One attention head; its score is the sum of query times key components, or 0."""
 
     query: Sequence[Form]
     key: Sequence[Form]
@@ -125,7 +125,7 @@ def build_transformer(
     # name of the symbol that no other replaces
     query: str | None = "$",
 ) -> Transformer:
-    """Transformer whose embedding and read-out are linear forms of the activation."""
+    """Transformer with embedding rows and logits given as forms on coordinates."""
     first = layers[0].feed_forward.w1
     width, dtype = first.shape[1], first.dtype
     embedding, _ = _stack(list(symbols.values()), width)

@@ -1,8 +1,9 @@
-"""Circuits, which both compilers make: coordinates, heads and neurons, put into layers.
+"""Circuits of compiled formulas and programs: coordinates, heads and neurons in layers.
 
 A coordinate of the residual stream has a value before the first layer, by symbol and
-position, to which heads and neurons add; these read linear forms of coordinates. Equal heads,
-neurons, positions and combinations are made once.
+position, to which heads and neurons add; these read linear forms of coordinates, called
+forms. Equal heads, neurons, positions and combinations are made once. The temperature of
+a head is base ** -exponent, with the length n or the position as the base.
 
 A step is a head or a neuron. Given the masks of the layers, doing each step as early as
 possible is best; the search is over sequences of masks (docs/logic.md, section 6.7).
@@ -43,7 +44,7 @@ Made = TypeVar("Made")
 
 @dataclasses.dataclass(frozen=True)
 class Coordinate:
-    """Value of a coordinate before the first layer, and a bound for all layers."""
+    """Values of a coordinate before the first layer, and a size bound in all layers."""
 
     symbols: tuple[float, ...]  # by symbol of the alphabet
     terms: tuple[Term, ...]  # of the position encoding
@@ -78,7 +79,7 @@ class PlannedLayer:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Coordinates and layers for every length: only the position encoding depends on n."""
+    """A circuit's coordinates and layers; only the position encoding depends on n."""
 
     alphabet: tuple[str, ...]
     coordinates: tuple[Coordinate, ...]
@@ -101,7 +102,7 @@ class Plan:
 
 
 def made_once(make: Callable[..., Made]) -> Callable[..., Made]:
-    """Remembers in a circuit's `known` what a function returns for its arguments."""
+    """Decorator that caches a circuit method's results in `known`, by its arguments."""
 
     @functools.wraps(make)
     def recall(circuit: "Circuit", *arguments: Any) -> Made:
@@ -114,7 +115,7 @@ def made_once(make: Callable[..., Made]) -> Callable[..., Made]:
 
 
 class Circuit:
-    """Collects coordinates, heads and neurons, and hands them over in layers."""
+    """Builder of a plan: collects coordinates, heads and neurons for its layers."""
 
     def __init__(self, alphabet: Sequence[str]) -> None:
         """Begins without any coordinate."""
@@ -134,7 +135,7 @@ class Circuit:
         terms: tuple[Term, ...] = (),
         bound: Polynomial | None = None,
     ) -> LinearForm:
-        """Form of a fresh coordinate."""
+        """Form of a new coordinate with the given values before the first layer."""
         at = len(self._coordinates)
         self._coordinates.append(Coordinate(tuple(symbols), terms, bound))
         if terms:
@@ -148,13 +149,13 @@ class Circuit:
 
     @made_once
     def encoded(self, term: Term, bound: Polynomial = ONE) -> LinearForm:
-        """Form of the coordinate of a term of the position encoding."""
+        """Form of the coordinate to which a term of the position encoding is added."""
         return self.coordinate([0] * len(self.alphabet), (term,), bound)
 
     def position(
         self, power: int, length: int, offset: int = 1, *, alternating: bool = False
     ) -> LinearForm:
-        """Form of p^power n^length, p = j + offset, times (-1)^p if alternating."""
+        """Form of p^power n^length, p = index + offset, times (-1)^p if alternating."""
         term = PowerTerm(0, 1, power, length, alternating, offset)
         return self.encoded(term, Polynomial({max(power, 0) + length: 1}))
 
@@ -166,7 +167,7 @@ class Circuit:
         value: Sequence[tuple[LinearForm, Polynomial | None]],
         exponent: int = 0,
     ) -> tuple[LinearForm, ...]:
-        """Forms of the coordinates of a head's values, which have the given bounds.
+        """Forms of the coordinates that get a head's attended values, of given bounds.
 
         Scores are sums of query times key. A row that sees no key has values 0.
         """
@@ -189,7 +190,7 @@ class Circuit:
         bound: Polynomial | None = None,
         constant: float = 0,
     ) -> LinearForm:
-        """Form of the coordinate constant + sum of coefficient * relu(form)."""
+        """Form of a coordinate of value constant + sum of coefficient * relu(form)."""
         what = ("rectify", tuple(parts), constant)
         if what not in self.known:
             values = [constant] * len(self.alphabet)
@@ -209,10 +210,11 @@ class Circuit:
 
     @made_once
     def combination(self, form: LinearForm) -> LinearForm:
-        """Form of a coordinate that has the value of a form; its bound is unknown.
+        """Form of one coordinate that has the value of a form; its bound is unknown.
 
-        What writes to a part writes to it too, which costs neither neuron nor layer. No
-        part may hold a residue of the position, which the format cannot scale.
+        Writes to a coordinate of the form go to the new one too, at the cost of no neuron
+        and no layer. None of the form may hold a residue of the position, which the format
+        cannot scale.
         """
         terms = tuple(
             dataclasses.replace(term, scale=factor * term.scale)
@@ -228,7 +230,7 @@ class Circuit:
         return out
 
     def _by_symbol(self, form: LinearForm) -> list[float]:
-        """Values of a form before the first layer, without terms of the position."""
+        """Value of a form at each symbol before the first layer, without positions."""
         values: list[float] = [0] * len(self.alphabet)
         for at, factor in form.variables.items():
             symbols = self._coordinates[at].symbols
@@ -236,7 +238,7 @@ class Circuit:
         return [form.constant + x for x in values]
 
     def _spread(self, write: Mapping[int, float]) -> LinearForm:
-        """A write to coordinates and to the combinations that these are part of."""
+        """Write of a head or neuron, extended to combinations of its coordinates."""
         left, found = [*write.items()], []
         while left:
             at, factor = left.pop()
@@ -245,7 +247,7 @@ class Circuit:
         return LinearForm(*found)
 
     def finish(self) -> tuple[Any, Any, tuple[PlannedLayer, ...]]:
-        """Alphabet, coordinates and layers of the plan of all that was made."""
+        """Alphabet, coordinates and layers of the circuit: the fields of its `Plan`."""
         coordinates = []
         for at, one in enumerate(self._coordinates):
             terms = (dataclasses.replace(term, coordinate=at) for term in one.terms)
@@ -259,7 +261,7 @@ class Circuit:
 
 
 def coordinates_of(*forms: Mapping[int, float]) -> set[int]:
-    """Coordinates with a factor in the forms."""
+    """Indices of the coordinates that occur in the forms."""
     return set().union(*forms) - {CONSTANT}
 
 
@@ -280,8 +282,8 @@ def schedule(
 ) -> tuple[PlannedLayer, ...]:
     """Layers of heads and neurons, as few as their dependencies and masks allow.
 
-    The fewest, unless the search met more than `MAX_SETS` sets of which none contains
-    another; then few.
+    The fewest, unless the search met more than `MAX_SETS` sets of finished steps after
+    one layer, none of them part of another; it then drops some of these.
     """
     steps = [*heads, *neurons]
     heads_at, neurons_at = range(len(heads)), range(len(heads), len(steps))
@@ -336,7 +338,7 @@ def build_circuit(
     # base of the temperatures
     temperature: Literal["length", "position"] = "length",
 ) -> Transformer:
-    """Transformer of a plan; heads of equal scores in a layer become one of many values."""
+    """Transformer of a plan; heads of a layer with equal scores are joined into one."""
     layers = []
     for layer in plan.layers:
         heads: dict[Any, Head] = {}

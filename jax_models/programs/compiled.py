@@ -29,7 +29,7 @@ Alphabet = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class CompiledText:
-    """Model of a formula or program, and its test on groups of `strings_to_test`."""
+    """Model compiled from the text of a formula or program, and its self-test."""
 
     model: Transformer
     about: Mapping[str, Any]  # formula or program, alphabet, and the mode of a formula
@@ -39,12 +39,12 @@ class CompiledText:
     def test(
         self, longest: int, seed: int, progress: Callable[[int, int, int], None]
     ) -> dict[str, Any]:
-        """Counts of a test on all strings up to a length, and on random longer ones."""
+        """Tests the model on all short and random longer strings; returns counts."""
         size = len(self.about["alphabet"]), longest, seed, self.exact_length
         return self.run_test(list(strings_to_test(*size)), progress)
 
     def record(self, tested: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Text, shape of the model, and counts of a test, for a JSON file."""
+        """JSON entries: source text, sizes of the model, counts of its self-test."""
         model, config = self.model, encode_config(self.model, name_tensors(self.model))
         return {
             **self.about,
@@ -60,7 +60,7 @@ class CompiledText:
         }
 
     def report(self, tested: Mapping[str, Any] | None, digest: str) -> str:
-        """Lines on the model, its longest exact length, and its test."""
+        """Text on the model, the length up to which it is exact, and its self-test."""
         model, heads = self.model, [x.attention.num_heads for x in self.model.layers]
         mode, flips = "", "change a result"
         if "mode" in self.about:
@@ -88,7 +88,7 @@ class CompiledText:
 def compile_formula_text(
     text: str, alphabet: Alphabet, mode: str, dtype: str, longest: int
 ) -> CompiledText:
-    """Model of a formula's text; `InputError` unless it is exact, testable to `longest`."""
+    """Compiles a formula; `InputError` unless exact and testable at n = `longest`."""
     formula, places = locate_formula(text, alphabet)
     require_expressible(
         formula, alphabet, get_mode(mode), lambda part: str(places[part])
@@ -104,7 +104,7 @@ def compile_formula_text(
 def compile_program_text(
     text: str, alphabet: Alphabet, dtype: str, longest: int
 ) -> CompiledText:
-    """Model of a program's text; `InputError` unless it is exact, testable to `longest`."""
+    """Compiles a program; `InputError` unless exact and testable at n = `longest`."""
     program = rasp.check_program(text, alphabet)
     plan = rasp.plan_program(program)
     check_length(plan, max(1, longest), dtype)

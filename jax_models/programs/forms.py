@@ -7,7 +7,7 @@ CONSTANT = -1  # key of the constant
 
 
 class LinearForm(Mapping[Any, Any]):
-    """Factors, none of them 0, by what they multiply; the constant has a key of its own.
+    """Nonzero factors by variable: a coordinate, count or power, or the key `CONSTANT`.
 
     Example:
         >>> x, y = LinearForm({0: 1}), LinearForm({1: 1})
@@ -16,7 +16,7 @@ class LinearForm(Mapping[Any, Any]):
     """
 
     def __init__(self, *forms: Mapping[Any, Any]) -> None:
-        """Adds up forms."""
+        """Adds up the given forms."""
         total: dict[Any, Any] = {}
         for form in forms:
             for key, factor in form.items():
@@ -33,7 +33,7 @@ class LinearForm(Mapping[Any, Any]):
         return len(self._factors)
 
     def items(self) -> ItemsView[Any, Any]:
-        """All factors with what they multiply."""
+        """Pairs of a variable, or `CONSTANT`, and its factor."""
         return self._factors.items()
 
     def __eq__(self, other: object) -> bool:
@@ -59,30 +59,30 @@ class LinearForm(Mapping[Any, Any]):
 
     @property
     def constant(self) -> Any:
-        """The constant."""
+        """The constant of the form, 0 if it has none."""
         return self.get(CONSTANT, 0)
 
     @property
     def variables(self) -> dict[Any, Any]:
-        """All factors but the constant."""
+        """Factors by variable, without the constant."""
         return {key: factor for key, factor in self.items() if key != CONSTANT}
 
 
 class Polynomial(LinearForm):
-    """A polynomial of a length n, by the powers of n; shown if it is linear."""
+    """A polynomial of a length n: factors by power of n; as text, its linear part."""
 
     def __call__(self, length: int) -> int:
-        """The value at a length."""
+        """Value of the polynomial at a length."""
         return sum(factor * length**power for power, factor in self.items())
 
     @property
     def slope(self) -> int:
-        """The factor of n."""
+        """Factor of n in the polynomial."""
         return self.get(1, 0)
 
     @property
     def offset(self) -> int:
-        """The value at 0."""
+        """Value of the polynomial at n = 0."""
         return self.get(0, 0)
 
     def __str__(self) -> str:
@@ -95,5 +95,5 @@ ZERO, ONE, LENGTH = Polynomial(), Polynomial({0: 1}), Polynomial({1: 1})
 
 
 def constant(value: float) -> LinearForm:
-    """Returns the form of a number."""
+    """Returns a number as a form without variables."""
     return LinearForm({CONSTANT: value})

@@ -1,9 +1,10 @@
 """Tokens, operator precedence and syntax trees, which formulas and programs share.
 
 A grammar is a subclass of `Parser` with three tables: a pattern whose named groups are the
-kinds of tokens, and prefix and infix operators, such as brackets and `if`. Rules are
-generators that yield the rules they need and return what they read. They run on a stack of
-their own, so that nesting is bounded by memory alone.
+kinds of tokens, and prefix and infix operators, such as brackets and `if`. An operator of
+greater strength binds tighter. Rules are generators that yield the rules they need and
+return what they read. They run on a stack of their own, so that nesting is bounded by
+memory alone.
 """
 
 import bisect
@@ -39,7 +40,7 @@ class Place(NamedTuple):
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 class Tree:
-    """Base of frozen dataclasses that are nodes; fields, or tuples in them, hold nodes."""
+    """Syntax-tree node, a frozen dataclass; fields, or tuples in them, hold nodes."""
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)
@@ -55,13 +56,13 @@ def shorten(text: str) -> str:
 
 
 def children(node: Any) -> tuple[Any, ...]:
-    """Returns the nodes that a dataclass holds, from left to right."""
+    """Returns the child nodes in a node's fields, from left to right."""
     held = jax.tree.leaves((*vars(node).values(),), is_leaf=_is_node)
     return tuple(filter(_is_node, held))
 
 
 def walk(node: Any, known: Collection[Any] = ()) -> Iterator[Any]:
-    """Yields the different nodes of a tree, each after those it holds, but no known one."""
+    """Yields a tree's distinct nodes, children first; skips known ones and theirs."""
     seen: set[Tree] = set()
     stack: list[tuple[Any, bool]] = [(node, False)]
     while stack:
@@ -85,10 +86,10 @@ class Token(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """Binding strength of an operator, what follows it, and the node it makes.
+    """Binding strength of an operator, its right-hand syntax, and the node it makes.
 
-    A right operand follows, given by its strength alone, or several parts: operands as
-    "name/strength", tokens, and words that a method `read_WORD` reads.
+    `right` is the least strength of a right operand, or a text of several parts:
+    operands as "name/strength", tokens, and words that a method `read_WORD` reads.
     """
 
     strength: int
@@ -99,7 +100,7 @@ class Operator(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """A value, its first token, the offset of its end, and its loosest operator."""
+    """A parsed value, its first token, its end in the text, its outermost operator."""
 
     value: Any
     first: Token
@@ -167,7 +168,7 @@ class Parser:
 
     @property
     def found(self) -> str:
-        """The name of the token ahead in messages."""
+        """Name of the token ahead, as messages show it."""
         return self.names.get(self.next.kind, "{!r}").format(self.next.text)
 
     def take(self) -> Token:
@@ -189,7 +190,7 @@ class Parser:
         return self.take()
 
     def listed(self, what: str, kind: str, closing: str, of: str) -> Iterator[Token]:
-        """Yields tokens of a kind with commas between them, and takes a closing mark."""
+        """Yields the tokens of a comma-separated list; takes its closing mark."""
         separator = ","
         while separator != closing:
             yield self.expect(what, kind)
@@ -208,7 +209,7 @@ class Parser:
         return value
 
     def expression(self, least: int = 0) -> Rule:
-        """Reads the longest expression with operators of strength `least` or more."""
+        """Reads the longest expression of operators of strength >= `least`."""
         first = self.next
         operator = self.prefix.get(first.kind)
         if operator and operator.strength >= least:
@@ -225,7 +226,7 @@ class Parser:
             operator, value = after, (yield self.apply(after, self.take(), operand))
 
     def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
-        """Reads what follows an operator; returns the value built of its operands."""
+        """Reads the operands after an operator; returns the value built of all."""
         operands = [self.require(one, operator.takes, token) for one in left]
         read: list[Any] = []
         before = is_open = ""  # the operand before a token, if operators may follow it
@@ -255,5 +256,5 @@ class Parser:
         return self.infix.get(self.next.kind)
 
     def require(self, operand: Operand, wanted: Any, token: Token) -> Any:
-        """Returns an operand of the operator `token` as it is built in."""
+        """Returns an operand of the operator `token` as `build` takes it, checked."""
         return operand

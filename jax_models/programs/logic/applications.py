@@ -33,7 +33,7 @@ from jax_models.run.device_memory import require_memory
 
 
 def _balanced(join: Any, none: Formula, operands: Iterable[Formula]) -> Formula:
-    """Joins formulas to a tree of least depth; `none` without any."""
+    """Joins formulas by `join` to a tree of least depth; `none` without operands."""
     level = list(operands) or [none]
     while len(level) > 1:
         pairs = [join(*level[k : k + 2]) for k in range(0, len(level) - 1, 2)]
@@ -46,7 +46,7 @@ all_of = functools.partial(_balanced, And, TRUE)
 
 
 def at_least_one(terms: Iterable[tuple[int, Count]], constant: int) -> Formula:
-    """Returns the formula Σ λ_k C_k + constant ≥ 1; a `Constant` without any count."""
+    """Returns the formula Σ λ_k C_k + constant ≥ 1 of `terms` (λ_k, C_k)."""
     return at_least(LinearForm(*({count: k} for k, count in terms)) + constant, 1)
 
 
@@ -57,7 +57,7 @@ def starting_ngram(gram: Sequence[str]) -> Formula:
         gram: the symbols a1, …, ak of the word, k >= 1.
 
     Raises:
-        InputError: if there is none.
+        InputError: if `gram` is empty.
 
     Source: docs/logic.md, section 3.
     """
@@ -74,7 +74,7 @@ def ending_ngram(gram: Sequence[str]) -> Formula:
         gram: the symbols a1, …, ak of the word, k >= 1.
 
     Raises:
-        InputError: if there is none.
+        InputError: if `gram` is empty.
 
     Source: docs/logic.md, section 3.
     """
@@ -105,7 +105,7 @@ def hops(alphabet: Sequence[str], output: str, num_hops: int) -> Formula:
         num_hops: k >= 0.
 
     Raises:
-        InputError: if the alphabet lacks `output` or is none, or k is negative.
+        InputError: if the alphabet lacks `output` or is invalid, or k is negative.
 
     Source: docs/logic.md, section 3.
     """
@@ -124,7 +124,7 @@ def hops(alphabet: Sequence[str], output: str, num_hops: int) -> Formula:
 
 
 def _latest_after(symbol: Formula, value: Formula) -> Formula:
-    """`symbol` holds here, and `value` at the latest position whose predecessor has it."""
+    """Formula: `symbol` here, and `value` at the latest position that follows one."""
     after = Previous(symbol)
     return And(symbol, Since(Not(after), And(after, value)))
 
@@ -139,7 +139,7 @@ def induction(alphabet: Sequence[str], output: str) -> Formula:
         output: the symbol b.
 
     Raises:
-        InputError: if the alphabet lacks `output`, or is none.
+        InputError: if the alphabet lacks `output` or is invalid.
 
     Source: docs/logic.md, section 3.
     """

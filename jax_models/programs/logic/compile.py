@@ -1,10 +1,13 @@
 """Formulas as transformers, and the length up to which rounding flips no truth value.
 
-Scores have deficits against the right position, over the temperature, of at least
-g (k - loss) or g (k² - loss) for the k-th other position on each side, k = 1, 2, ...; g is
-`SHARPNESS`, and `loss` is the part that rounding takes away, relative to g. With u the unit
-roundoff and c = (2 ln n + 20) u the relative error of a uniform head (equal weights, sums of
-integers), which is also above that of a coordinate of the position encoding,
+A head that is not uniform has one right position: a selection the last or first of the
+best scores, a lookup the position equal to a count. The score of the k-th other position on
+each side, k = 1, 2, ..., is lower by a deficit, over the temperature, of at least
+g (k (1 - tilt) - loss), or k² for k; tilt and loss are due to rounding, g is `SHARPNESS`,
+and γ its larger value where counts with factors λ are looked up. T, TB, U, FT and FU are
+the modes of compiling. With u the unit roundoff and c = (2 ln n + 20) u the relative error
+of a uniform head (equal weights, sums of integers), which is also above that of a coordinate
+of the position encoding,
 
     select  (T, TB, U, FU)    deficits ≥ g (k - 16 n u)
     select  (FT)              g (k (1 - 2 n c) - 8 n² u)
@@ -80,7 +83,7 @@ def exact_length(model: Transformer) -> int:
 
 
 def require_compiled(model: Transformer) -> None:
-    """Raises `InputError` unless attention is soft and one coordinate >= 1/2 accepts."""
+    """Raises `InputError` unless attention is softmax and one logit >= 1/2 accepts."""
     model = check_model(model)
     weightings = {layer.attention.weighting.name for layer in model.layers}
     readout = model.readout
@@ -112,7 +115,7 @@ def require_exact(model: Transformer, length: int) -> None:
 
 
 def _condition(model: Transformer, attention: Attention, head: int, u: float) -> Holds:
-    """Predicate of n that a head's result is near the exact one, as uniform ones are."""
+    """Condition on n that rounding leaves the result of a head near the exact one."""
     query = _with_bias(attention.query, attention.query_bias, head)
     if not query.any():
         return lambda n: True
@@ -147,14 +150,14 @@ def _condition(model: Transformer, attention: Attention, head: int, u: float) ->
 
 
 def _with_bias(weight: Any, bias: Any, head: int) -> Float[np.ndarray, "d_k read"]:
-    """Query or key forms of a head [e, d + 1], their constants in the last column."""
+    """Query or key weights of a head [d_k, d + 1], its bias in the last column."""
     forms = np.asarray(weight, np.float64)[head]
     last = np.zeros(len(forms)) if bias is None else np.asarray(bias, np.float64)[head]
     return np.concatenate([forms, last[:, None]], axis=1)
 
 
 def _read(weight: Any, head: int) -> list[int]:
-    """Coordinates with a nonzero entry in a head's weights [e, d]."""
+    """Input coordinates with a nonzero entry in a head's weights [d_k, d]."""
     return np.flatnonzero(np.asarray(weight)[head].any(axis=0)).tolist()
 
 
@@ -168,13 +171,13 @@ def _power_terms(model: Transformer) -> dict[int, list[PowerTerm]]:
 
 
 def _largest_integer(model: Transformer) -> float:
-    """Largest absolute entry of the embedding and of every w1: a bound on integers."""
+    """Largest |entry| of the embedding and all w1: a bound on a formula's integers."""
     parts = [model.embedding, *(layer.feed_forward.w1 for layer in model.layers)]
     return max(float(np.abs(np.asarray(part)).max()) for part in parts)
 
 
 def _written(model: Transformer, coordinates: list[int]) -> tuple[float, int]:
-    """Sum of |entries| and number of nonzeros, over layers, written to `coordinates`."""
+    """Sum of |entries| and number of nonzeros in all output rows of `coordinates`."""
     written = [np.asarray(x.attention.output)[coordinates] for x in model.layers]
     total = sum(float(np.abs(part).sum()) for part in written)
     return total, sum(int(np.count_nonzero(part)) for part in written)
@@ -209,7 +212,7 @@ def _predicate_lookup(n: int, u: float, inexact: float) -> bool:
 
 
 def _found(gamma: float, tilt: float, loss: float) -> float:
-    """Error of a looked up position Σ j α_j, by Lemma 7 for deficits with rounding."""
+    """Error bound of a looked up position Σ j α_j, α the weights, by Lemma 7."""
     if tilt >= 0.5 or loss >= 0.5:
         return math.inf
     left = gamma * (1 - tilt)
@@ -217,7 +220,7 @@ def _found(gamma: float, tilt: float, loss: float) -> float:
 
 
 def _count_lookup(n: int, u: float, gamma: float, largest: float) -> bool:
-    """Whether Σ λ C of looked up counts C is within 1/4, for Σ|λ| = e^γ/64."""
+    """Whether Σ λ C of looked up counts C errs by <= 1/4, for Σ|λ| = e^γ/64."""
     factors = max(1.0, math.exp(gamma - SHARPNESS))
     rounding = (n + 24) * (n + 1) * u
     total = factors * (_found(gamma, *_lookup_losses(n, u)) + rounding)
@@ -227,16 +230,17 @@ def _count_lookup(n: int, u: float, gamma: float, largest: float) -> bool:
 
 
 def _cubic_lookup(n: int, u: float) -> bool:
-    """Whether a count of at least half the positions is found within 1/8."""
+    """Whether a lookup of a count of at least half the positions errs by <= 1/8."""
     tilt = 9 * n * _uniform_error(n, u) + 8 * u * (12 * n + 11)
     error = _found(SHARPNESS, tilt, 80 * n**2 * u)
     return error + (n + 24) * (n + 1) * u <= 0.125
 
 
 def _vote(n: int, u: float, size: float, parts: int) -> bool:
-    """Whether Σ λ ρ + λ_0/i, of `parts` terms, is exact to 1/(4 i), its head's sum to 1/20.
+    """Whether D/i, of `parts` terms, errs by <= 1/(4 i), and the head's sum by <= 1/20.
 
-    At odds of at least 4 for true and at most 1/8 for false, 1/20 is left for the sum.
+    The head compares D = Σ λ C + λ_0, an integer made of counts C, with 1. At odds of at
+    least 4 for true and at most 1/8 for false, 1/20 is left for its sum.
     """
     error = _uniform_error(n, u) + (parts + 8) * u
     return n * error * size <= 0.25 and (n + 16) * u <= 0.04
@@ -265,7 +269,7 @@ def compile_formula(
         The model; `truth_values` reads it.
 
     Raises:
-        InputError: for an unknown mode, an alphabet that is none, a formula that the mode
+        InputError: for an unknown mode, an invalid alphabet, a formula that the mode
             cannot express (with all reasons), integers beyond the float type, or
             float64 without x64.
 

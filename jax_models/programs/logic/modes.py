@@ -27,7 +27,7 @@ Side = Literal["prefix", "suffix"]  # what a row sees, or counts: j <= i or j >=
 MOST = 2**53  # up to here float64 holds every integer
 
 SHARPNESS = math.log(64)
-"""How far, in nats, each head sets the position that it looks for apart from the next.
+"""Score difference, in nats, of the position that a head looks for from the next.
 
 log 8 would do over the reals (a value is then within 2/9 of a Boolean); the rest is
 room for rounding, which grows with the sharpness far more slowly than what it leaves.
@@ -63,7 +63,7 @@ MODES = {
 
 
 def get_mode(name: str) -> Mode:
-    """Returns the mode of a name."""
+    """Returns the mode called `name`; `InputError` for an unknown name."""
     return MODES[choose_name("mode", name, [*MODES])]
 
 

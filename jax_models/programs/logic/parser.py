@@ -1,6 +1,6 @@
 """Formulas from text, and as text that parses back to the same formula.
 
-Printed, derived operators appear as what they stand for, except the equality of two terms.
+In printed text, derived operators but the equality are replaced by their definitions.
 The text has the size of the tree, which may be exponentially more than the formula.
 
 Source: docs/logic.md, section 1.
@@ -61,7 +61,7 @@ def parse_formula(text: str, alphabet: Sequence[str] | None = None) -> Formula:
 def locate_formula(
     text: str, alphabet: Sequence[str] | None = None
 ) -> tuple[Formula, dict[Formula | Count, Place]]:
-    """Parses a formula; also returns where each of its parts first stands."""
+    """Parses a formula; returns it, and the first place in the text of each part."""
     expect_kind("formula", text, str, "its text")
     parser = _Parser(text, None if alphabet is None else check_alphabet(alphabet))
     if not text.strip():
@@ -186,7 +186,7 @@ class _Parser(grammar.Parser):
             token.place.fail(f"found {found}: {error}")
 
     def require(self, operand: Operand, wanted: Any, token: Token | None) -> Any:
-        """The formula, number or count that an operand is; an error if it is another."""
+        """Operand as the formula, number or count `wanted`; `InputError` if another."""
         match operand.value:
             case Count() as count if wanted is LinearForm:
                 return LinearForm({count: 1})
@@ -254,7 +254,7 @@ def format_formula(formula: Formula) -> str:
 
 
 def _parts(formula: Formula | Count) -> tuple[int, list[Part]]:
-    """Binding strength of a formula, and its text with sub-formulas to be written."""
+    """Binding strength of a formula, and its pieces of text and operands in order."""
     match formula:
         case syntax.Joined(
             "and", syntax.Comparison(terms, constant), syntax.Comparison() as other

@@ -4,7 +4,8 @@ The truth is compared at every position, not at the last alone. The margin of a 
 its smallest distance |logit − 1/2| from the threshold: 1/2 where every Boolean of the
 model is exact. The forward pass is in NumPy: there is nothing to compile, so that one model
 at many lengths runs at once. Scores are held for a block of query rows at a time; some
-strings also run in JAX, the engine. Shapes: b strings, n positions, h heads, d model width.
+strings also run in JAX, the engine. Shapes: b strings, n positions, h heads
+of key or query width e and value width v, d model width.
 """
 
 import dataclasses
@@ -85,7 +86,7 @@ def _heads(
     def projected(
         weight: Any, bias: Any
     ) -> Float[np.ndarray, "inputs heads tokens out"]:
-        """Projections by every head [b, h, n, e]."""
+        """Queries, keys or values of every head [b, h, n, e or v]."""
         product = np.einsum("hed,bnd->bhne", np.asarray(weight), y, optimize=True)
         return product if bias is None else product + np.asarray(bias)[:, None, :]
 
@@ -124,7 +125,7 @@ def _attend(
 
 @dataclasses.dataclass(frozen=True)
 class Margin:
-    """The smallest distance of a logit from the threshold, and where it is."""
+    """Smallest distance of a logit from the threshold, with string and position."""
 
     value: float
     string: tuple[int, ...]  # symbol ids
@@ -147,7 +148,7 @@ def strings_to_test(
     # longest length at all, the model's `exact_length`
     most: int,
 ) -> Iterator[tuple[Int[np.ndarray, "inputs tokens"], bool]]:
-    """Yields the strings of each length, shortest first, and whether they are all of them.
+    """Yields strings by length, shortest first, and whether they are all of a length.
 
     Longer lengths, up to `longest` or `LONGEST`, have random strings: each has its own
     frequencies of the symbols, so that there are long runs of one symbol.
@@ -269,7 +270,7 @@ def count_strings(
 def spell(
     string: Sequence[int] | Int[np.ndarray, "tokens"], alphabet: Sequence[str]
 ) -> str:
-    """Text of a string of ids; of more than 60 the first 40, and their number."""
+    """Text of a string of ids; beyond 60, its first 40 symbols and its length."""
     names = [alphabet[symbol] for symbol in string]
     between = "" if all(len(name) == 1 for name in alphabet) else " "
     if len(names) > 60:

@@ -129,7 +129,7 @@ class Count(Node, Tree):
 
 
 class Comparison(FormulaNode):
-    """Σ λ_k C_k + constant ≥ 1; equal counts C_k, of which there is one, are collected.
+    """Σ λ_k C_k + constant ≥ 1; terms of equal counts C_k are added, some remain.
 
     Example:
         >>> ones = Count("prefix", Symbol("1"))
@@ -188,7 +188,7 @@ class Predicate(FormulaNode):
         vars(self).update(modulus=modulus, residues=residues)
 
     def of(self, count: Count) -> "Predicate":
-        """The predicate of a count."""
+        """This predicate of a count, in place of the position."""
         return Predicate(self.modulus, self.residues, count)
 
 
@@ -205,7 +205,7 @@ always = lambda operand: Not(Until(TRUE, Not(operand)))
 
 
 def at_least(term: LinearForm, least: int) -> Formula:
-    """Returns the formula that a sum of counts is ≥ least; a `Constant` without any."""
+    """Returns term ≥ least, for a sum of counts; a `Constant` without any count."""
     terms = tuple((factor, count) for count, factor in term.variables.items())
     if not terms:
         return Constant(term.constant >= least)

@@ -1,12 +1,14 @@
 """Plans of formulas, with one coordinate per sub-formula, each an exact Boolean.
 
-On the side "prefix" a row sees j <= i, the mark is [i = 1] and a head picks the rightmost
-maximiser of a score that it sees; on the side "suffix" it sees j >= i, the mark is
-[i = n] and the head picks the leftmost. A uniform head over the prefix of i positions
-returns ρ = C/i, with C the count of those where a Boolean is true. A lookup attends to the
-position j = C by the scores -(j - C)^2, for which it needs ρ, 1/i and the position encoding
-alone; on the side "suffix" i is n - i + 1. The modes T, TB, U, FT and FU name the position
-encodings, masks and temperatures that a model may have.
+A plan lists coordinates of the residual stream, and heads and neurons, which read
+linear forms of coordinates, called forms. On the side "prefix" a row sees j <= i, the
+mark is [i = 1] and a head picks the rightmost maximiser of a score that it sees; on the
+side "suffix" it sees j >= i, the mark is [i = n] and the head picks the leftmost. A
+uniform head over the prefix of i positions returns ρ = C/i, with C the count of those
+where a Boolean is true. A lookup attends to the position j = C by the scores
+-(j - C)^2, for which it needs ρ, 1/i and the position encoding alone; on the side
+"suffix" i is n - i + 1. The modes T, TB, U, FT and FU name the position encodings, masks and
+temperatures that a model may have.
 
 Values are forms of one coordinate. A real number of at most 1/4 stands for false, one of at
 least 3/4 for true; rounding it takes two neurons that read the same form up to its constant.
@@ -59,6 +61,8 @@ def rounding(number: LinearForm, *gates: LinearForm) -> Parts:
 def lookup_sharpness(factors: Sequence[int]) -> float:
     """Returns γ = log(64 M), M = max(1, Σ|λ|), which finds Σ λ C within 1/56.
 
+    γ scales the scores of the lookups of the counts C, which have the factors λ.
+
     Source: docs/logic.md, section 6.4.
     """
     return SHARPNESS + math.log(max(1, sum(map(abs, factors))))
@@ -80,7 +84,7 @@ class FormulaCircuit(Circuit):
 
     @property
     def sign(self) -> LinearForm:
-        """The form (-1)^p."""
+        """Form of (-1)^p at position p, counted from 1."""
         return self.position(0, 0, alternating=True)
 
     def attended(
@@ -91,17 +95,17 @@ class FormulaCircuit(Circuit):
         score: Sequence[tuple[LinearForm, LinearForm]] = (),
         exponent: int = 0,
     ) -> LinearForm:
-        """Form of a head's one value; without a score, of its mean over the keys seen."""
+        """Form of a head's attended value; without a score, its mean over keys seen."""
         (found,) = self.attend(purpose, mask, score, [(value, None)], exponent)
         return found
 
     def conjunction(self, conjuncts: Iterable[LinearForm]) -> LinearForm:
-        """Form relu(Σ a - (k - 1)) of the conjunction of k Booleans."""
+        """Form relu(Σ a - (k - 1)) of the conjunction of k Booleans a."""
         different = [*dict.fromkeys(conjuncts)]
         return self.rectify([(LinearForm(*different) - (len(different) - 1), 1.0)])
 
     def disjunction(self, disjuncts: Iterable[LinearForm]) -> LinearForm:
-        """Form 1 - relu(1 - Σ a) of the disjunction of Booleans."""
+        """Form 1 - relu(1 - Σ a) of the disjunction of Booleans a."""
         read = -LinearForm(*dict.fromkeys(disjuncts)) + 1
         return self.rectify([(read, -1.0)], constant=1)
 
@@ -111,7 +115,7 @@ class FormulaCircuit(Circuit):
 
     @made_once
     def end_mark(self, side: Side) -> LinearForm:
-        """Form of the Boolean [i = 1] or [i = n].
+        """Form of the Boolean [i = 1] (prefix) or [i = n] (suffix).
 
         Source: docs/logic.md, section 6.1.
         """
@@ -121,16 +125,17 @@ class FormulaCircuit(Circuit):
         return self.rectify([(2.0 * turn * mean - 1, 1.0) for turn in turns])
 
     def reciprocal(self, side: Side | None) -> LinearForm:
-        """Form of 1/i, 1/(n - i + 1), or 1/n for no side; means of end marks."""
+        """Form of 1/i (prefix), 1/(n - i + 1) (suffix) or 1/n: a mean of end marks."""
         mask = mask_of(side) if side else "none"
         return self.attended("reciprocal", mask, self.end_mark(side or "prefix"))
 
     def select(
         self, side: Side, score: LinearForm, gap: float, value: LinearForm
     ) -> LinearForm:
-        """Form of the value at the rightmost (leftmost) maximiser of a score with a gap.
+        """Form of `value` at the rightmost (suffix: leftmost) maximiser of `score`.
 
-        A value in [0, 1] is within 2/(e^g + 1) of that of the maximiser, g = `SHARPNESS`.
+        Other scores are at least `gap` below the largest. A value in [0, 1] is found
+        within 2/(e^g + 1), g = `SHARPNESS`.
 
         Source: docs/logic.md, section 6.1.
         """
@@ -173,7 +178,7 @@ class FormulaCircuit(Circuit):
         return self.rectify(rounding(self.select(side, score, 1.0, right)))
 
     def fraction(self, side: Side, truth: LinearForm) -> LinearForm:
-        """Form of ρ = C/i, the mean of a Boolean over one side."""
+        """Form of ρ = C/i, the mean of a Boolean over the positions of a side."""
         return self.attended("fraction", mask_of(side), truth)
 
     @made_once
@@ -229,15 +234,16 @@ class FormulaCircuit(Circuit):
         return self.rectify(rounding(difference))
 
     def _only(self) -> LinearForm:
-        """Form of [n = 1]."""
+        """Form of the Boolean [n = 1]."""
         return self.conjunction(map(self.end_mark, ("prefix", "suffix")))
 
     def _vote(
         self, parts: LinearForm, factors: Sequence[int], offset: int
     ) -> LinearForm:
-        """Form of [D >= 1] for an integer D, from its parts over n (TB) or i (FU).
+        """Form of [D >= 1], D = offset + n `parts` (TB) or offset + i `parts` (FU).
 
-        A string (FU: prefix) of one symbol has no even position, but there D itself is read.
+        A head, the vote, attends to even positions if D >= 1 and to odd ones else. A
+        string (FU: prefix) of one symbol has no even one, but there D itself is read.
 
         Source: docs/logic.md, section 6.5.
         """
@@ -293,8 +299,9 @@ class FormulaCircuit(Circuit):
     ) -> Parts:
         """Neurons that add θ(C) where C >= 1, in mode FU.
 
-        The number that the second lookup takes is within 1/8, so that its scores fall off by
-        at least 3/4 of what they do about C itself.
+        A first lookup finds C or i - C, the larger, a second θ at C. The number that the
+        second takes is within 1/8 of C, so that its scores fall off by at least 3/4 of
+        their decrease about C itself.
 
         Source: docs/logic.md, section 6.6.
         """
@@ -321,7 +328,7 @@ class FormulaCircuit(Circuit):
         return parts
 
     def translate(self, part: Formula) -> LinearForm:
-        """Form of a formula, whose parts have theirs in `truth`."""
+        """Form of a formula, from the forms of its parts in `self.truth`."""
         truth = self.truth
         match part:
             case syntax.Symbol(name):

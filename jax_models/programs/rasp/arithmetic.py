@@ -44,7 +44,7 @@ class Value:
 
     @property
     def by_symbol(self) -> dict[str, LinearForm]:
-        """The form of each symbol that a symbol can be."""
+        """Form of each symbol that the expression can be, 1 where it is that one."""
         assert isinstance(self.type, SymbolType)
         return dict(zip(self.type.symbols, self.forms, strict=True))
 
@@ -63,7 +63,7 @@ def difference(first: Value, second: Value) -> Value:
 
 
 def num_segments(of: IntegerType) -> int:
-    """Number of segments of n - 1 that cover the range, for every n >= 2."""
+    """Number of segments, n - 1 long each, that cover an integer range, for n >= 2."""
     width = of.high - of.low
     return width.slope + max(width(1), 0)
 
@@ -140,7 +140,7 @@ class Arithmetic(Circuit):
     def _pick(
         self, conditions: Forms, first: LinearForm, second: LinearForm
     ) -> LinearForm:
-        """The first Boolean where all conditions hold, and the second elsewhere."""
+        """Form of the first Boolean where all conditions hold, else of the second."""
         if first == second:
             return first
         # first and all conditions; the second only where it is not always false, since
@@ -156,7 +156,7 @@ class Arithmetic(Circuit):
     def _choose_integer(
         self, condition: LinearForm, first: Value, second: Value
     ) -> LinearForm:
-        """second + c D, where c is the condition and D = first - second.
+        """Form of second + c D, where c is the condition and D = first - second.
 
         c D = relu(D - G(1 - c)) - relu(-D - G(1 - c)), G = G_1 n + G_0 a bound on |D|.
         """
@@ -193,7 +193,7 @@ class Arithmetic(Circuit):
         return before + form
 
     def count_thresholds(self, value: Value) -> LinearForm:
-        """Returns low i + counts of x >= k: a prefix sum of integers of constant range."""
+        """Returns the prefix sum of integers x: low i + counts of x >= k, k > low."""
         low, high = value.range.low.offset, value.range.high.offset
         below = (Value(syntax.exactly(k), (constant(k),)) for k in range(low, high))
         reached = [self.at_least_one(difference(value, one)) for one in below]

@@ -3,7 +3,8 @@
 Every name is lowered once. A Boolean becomes a form of value 0 or 1, an integer a form of
 integer value with its range, a symbol one Boolean for each that it can be. A lookup is one
 tieless head, whose score is n times a sum of criteria, plus or minus the position; whether a
-position satisfies its predicate is checked on what the head brings back.
+position satisfies its predicate is checked on the values that the head fetches. In a
+predicate i is the row that looks up and j a position that it may attend to.
 
 Source: docs/rasp.md, section 5.
 """
@@ -46,7 +47,7 @@ MOST_THRESHOLDS = 256
 
 @dataclasses.dataclass(frozen=True)
 class _Criterion:
-    """A part of a predicate: its score, the values to fetch, and its check on these."""
+    """Part of a predicate: score terms, values that the head fetches, their check."""
 
     score: tuple[tuple[LinearForm, LinearForm], ...]
     fetched: tuple[tuple[LinearForm, Polynomial], ...]
@@ -281,7 +282,7 @@ class _Lowering(Arithmetic):
         return _Criterion(score, fetched, check, True)
 
     def _same_integer(self, node: Operation, row: Value, column: Value) -> _Criterion:
-        """Criterion of score n sum_k (2 A_k B_k - B_k^2), of thermometers A, B."""
+        """Criterion of score n sum_k (2 A_k B_k - B_k^2), segments A at i, B at j."""
         number = num_segments(column.range)
         if number > MOST_SEGMENTS:
             node.place.fail(

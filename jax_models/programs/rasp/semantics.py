@@ -74,7 +74,7 @@ def evaluate_program(
 def _evaluate(
     node: Expression, vectors: Vectors, *at_row: Vectors
 ) -> Shaped[np.ndarray, "inputs _"]:
-    """Values [c, n]; those of a predicate, with values at i [c, 1], broadcast to them."""
+    """Values [c, n] of an expression; in a predicate `at_row` has those at i [c, 1]."""
     of = lambda part: _evaluate(part, vectors, *at_row)
     match node:
         case syntax.Variable(_, name, index):

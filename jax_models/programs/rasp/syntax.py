@@ -132,7 +132,7 @@ class Sum(Node):
 
 
 class Lookup(Node):
-    """The value at the rightmost or leftmost j that mask and predicate allow."""
+    """Value at the last or first j that mask and predicate allow, else default."""
 
     side: Literal["right", "left"]
     mask: Mask
@@ -146,7 +146,7 @@ Expression = Variable | Constant | Operation | Sum | Lookup
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Names and expressions in the order of the text, and what is returned."""
+    """Defined names with their expressions, in text order, and the returned name."""
 
     definitions: tuple[tuple[Variable, Expression], ...]
     result: Variable
@@ -349,21 +349,21 @@ class CheckedProgram:
 
 @dataclasses.dataclass(frozen=True)
 class _Checker:
-    """Checks expressions by the types of `names`, and records theirs in `types`."""
+    """Type checker, with types of variables in `names`, of expressions in `types`."""
 
     names: dict[str, Type]
     types: dict[Expression, Type]
     in_lookup: bool = False  # in its predicate or value, where variables have an index
 
     def find(self, node: Expression, wanted: Any = object, what: str = "") -> Any:
-        """Type of an expression, which has to be the one wanted by what takes it."""
+        """Type of an expression; an error, begun with `what`, unless it is `wanted`."""
         found = self.types[node] = self._find(node)
         if not isinstance(found, wanted):
             node.place.fail(f"{what} takes {wanted.noun}, and this is {found}")
         return found
 
     def join(self, node: Expression, one: Type, other: Type, what: str) -> Type:
-        """Type of a value of one of two types; an error unless these can be joined."""
+        """Type with all values of two types; an error, begun with `what`, if none."""
         match one, other:
             case SymbolType(), SymbolType():
                 return SymbolType(tuple(dict.fromkeys(one.symbols + other.symbols)))
