@@ -1,7 +1,10 @@
 """Average-hard (saturated) attention: equal weights on all keys of the best cell.
 
-Scores are grouped in cells of one width; those of a cell are tied. The summary of some keys
-is what a row keeps of them to be merged with more; a column is a key with its value.
+Scores are grouped in cells of one width; those of a cell are tied. A level is one cell
+of a row with the number and score range of its keys. The summary of some keys is what a
+row keeps of them to be merged with more; a column is a key with its value. Moved keys
+have new scores and values; a change summary is what a row keeps of them to compute the
+change of its attended value.
 """
 
 from typing import ClassVar
@@ -131,7 +134,7 @@ class AverageHardmax(HardWeighting):
         column: Column,
         cells: tuple[Float[Array, "..."], Float[Array, "..."]],
     ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
-        """Returns the factors of the differences for each replaced column."""
+        """Factors of the value differences in `replace`, for each replaced column."""
         levels = summary.levels.by_column
         member, after = leave(levels, column, cells)
         count = levels.first.count
@@ -238,7 +241,7 @@ class AverageHardmax(HardWeighting):
     def replace_set(
         self, summary: AverageSummary, moved: MovedKeys
     ) -> tuple[AverageChange, Bool[Array, "..."]]:
-        """Change summary of rows with some keys moved; True where `summary` decides it."""
+        """Change summary of rows with moved keys, and whether `summary` suffices."""
         old = self.cells(moved.score)
         levels, was, certain = remove_levels(summary.levels, moved, old)
         dtype = moved.score.dtype

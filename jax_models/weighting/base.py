@@ -4,8 +4,8 @@ For each query row a weighting turns scores into weights; the row's attended val
 weighted sum of the values. A column is a key with its value. Every weighting has *mergeable
 summaries* of the columns that a row sees:
 
-* `lift` summarises a tile of keys, `merge` joins the summaries of two tiles and is
-  associative, `read` gives the attended value;
+* `lift` summarises a tile (a block of keys), `merge` joins the summaries of two tiles and
+  is associative, `read` gives the attended value;
 * `replace` gives the exact change of the attended value when one column is replaced, from
   the summary of all columns;
 * `lift_change`, `merge_change`, `read_change` give its change when all columns have moved:
@@ -56,7 +56,7 @@ class Tile:
 
 @pytree
 class Column:
-    """Replacements of one key and its value each, as alternatives, with their scores."""
+    """Alternative replacements, each of one key with its value; scores at all rows."""
 
     # The columns are the last axis of all fields, since they are the longest one.
     index: Int[Array, "columns"]  # position of the column
@@ -183,7 +183,7 @@ class Weighting(abc.ABC):
         return jnp.full(queries.shape[:2], -jnp.inf, queries.dtype)
 
     def for_scores(self, steps: int) -> "Weighting":
-        """Returns this weighting for scores computed with `steps` roundings."""
+        """Returns this weighting for scores computed with `steps` roundings each."""
         return self
 
     @abc.abstractmethod
@@ -191,7 +191,7 @@ class Weighting(abc.ABC):
         """Returns the weights; 0 for hidden keys, all zeros for a row that sees nothing."""
 
     def attend(self, tile: Tile) -> Attended:
-        """Returns the attended values; zero for a row that sees nothing."""
+        """Returns the attended values over a tile; zero for a row that sees nothing."""
         assert tile.count is None  # each key is there once
         return contract(self.weights(tile.scores, tile.visible), tile.values)
 
@@ -223,11 +223,11 @@ class Weighting(abc.ABC):
 
     @abc.abstractmethod
     def replace(self, summary: Any, column: Column) -> Replaced:
-        """Change of the attended value at each row for each replaced column; 0 if hidden."""
+        """Change of each row's attended value by each replaced column; 0 if hidden."""
 
     @abc.abstractmethod
     def lift_change(self, summary: Any, moved: MovedKeys) -> Any:
-        """Change summary of a tile of moved keys; `summary` is of all keys before."""
+        """Change summary of a tile of moved keys; `summary` has all as they were."""
 
     @abc.abstractmethod
     def merge_change(self, first: Any, second: Any) -> Any:

@@ -30,7 +30,7 @@ _FORMS = {
 # Traced once for each shape, and not where they are called.
 @jax.jit
 def exp(x: Numbers) -> Numbers:
-    """e^x, formed once for all its uses."""
+    """e^x, behind a barrier so that the compiler computes it once for all its uses."""
     less, power = _reduce(x)
     return jax.lax.optimization_barrier(power * (1 + less))
 
@@ -44,7 +44,7 @@ def exp_and_expm1(x: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _reduce(x: Numbers) -> tuple[Numbers, Numbers]:
-    """e^r - 1 and 2^k."""
+    """e^r - 1 and 2^k of x = k ln 2 + r."""
     degree, high, low, ends, integer, bias, bits = _FORMS[x.dtype.itemsize]
     x = jnp.clip(x, *ends)
     k = jnp.round(x * (1 / math.log(2)))

@@ -3,9 +3,10 @@
 A score s becomes the integer cell round(s / resolution), held as a float. Equal scores
 computed by different reductions then compare equal, and "best" is transitive, so that
 merging summaries does not depend on the order. `Levels` keeps the three best distinct
-cells of a row: enough to know the best two after any one column, a key with its value, has
-been removed. If a column is replaced, the change of the attended value is a combination of
-three differences of values, with factors that depend on the cells (`HardWeighting.replace`).
+cells of a row, each with the number and score range of its keys (a level): enough to
+know the best two after any one column, a key with its value, has been removed. If a
+column is replaced, the change of the attended value is a combination of three
+differences of values, with factors that depend on the cells (`HardWeighting.replace`).
 """
 
 import abc
@@ -82,7 +83,7 @@ class Levels:
 
     @property
     def best(self) -> Float[Array, "..."]:
-        """Number of the best cell; -inf for a row that sees nothing."""
+        """The best cell, an integer as a float; -inf for a row that sees nothing."""
         return self.first.cell
 
     @property
@@ -112,7 +113,7 @@ def lift_levels(
     # how many levels are computed; the rest are empty. Tie reports read two
     known: int = 3,
 ) -> Levels:
-    """Returns the best distinct levels of a tile of keys."""
+    """Returns the levels of the best distinct cells of a tile of keys."""
     cells = jnp.where(visible, cells, -jnp.inf)
     found = []
     for _ in range(known):
@@ -132,7 +133,7 @@ def lift_levels(
 
 
 def best_levels(*given: Level, known: int = 3) -> Levels:
-    """Returns the `known` best levels of the union; levels with equal cells are joined."""
+    """Returns the `known` best of the given levels; those of equal cells are joined."""
     left, found = list(given), []
     for _ in range(known):
         cell = functools.reduce(jnp.maximum, (one.cell for one in left))
@@ -165,7 +166,7 @@ def is_member(cell: Float[Array, "..."], levels: Levels) -> Bool[Array, "..."]:
 def leave(
     levels: Levels, column: Column, cells: Cells
 ) -> tuple[Bool[Array, "..."], Float[Array, "..."]]:
-    """Whether each column, of cells before and after, was in the best; its new cell."""
+    """Whether each replaced column was in the row's best cell, and its new cell."""
     old, new = cells
     member = is_member(old, levels)
     # A score that does not move stays in its cell, whatever its last bits say.
@@ -185,7 +186,7 @@ def remove_levels(
     ],
     Bool[Array, "heads columns"],
 ]:
-    """Levels without moved keys, moved members by level; True if all counts are certain."""
+    """Levels without moved keys, moved keys of each, whether counts are certain."""
     base = levels.by_column
     best = is_member(old, base) & moved.visible
     below = moved.visible & ~best
@@ -218,7 +219,7 @@ class HardWeighting(Weighting):
     """A weighting that depends on score cells; subclasses add no fields.
 
     Cells are meaningful while they are wider than the rounding error of a score s: with k
-    roundings in a score, to first order, while k u |s| < resolution.
+    roundings in a score and unit roundoff u, to first order, if k u |s| < resolution.
     """
 
     tie_resolution: float | None = static(default=None)
@@ -245,7 +246,7 @@ class HardWeighting(Weighting):
         return self.tie_resolution
 
     def score_roundoff(self, dtype: Any) -> float:
-        """Returns k u, a first-order bound on the relative rounding error of a score."""
+        """Returns a first-order bound on the relative rounding error of a score."""
         return self.score_steps * float(jnp.finfo(dtype).eps) / 2
 
     def ties(self, summary: Any, rows: Int[Array, "..."]) -> TieReport:
@@ -281,7 +282,7 @@ class HardWeighting(Weighting):
     def least_touching(
         self, summary: Any, queries: Float[Array, "heads rows d_k"]
     ) -> Float[Array, "heads rows"]:
-        """Least score of a row's second-best cell less a margin; -inf without one."""
+        """Least score of a row's second-best cell, less a margin; -inf without one."""
         del queries
         # A key that is in one of the best two cells, or comes to be above them, scores no
         # less.
@@ -294,7 +295,7 @@ class HardWeighting(Weighting):
         return jnp.where(known, low - slack, -jnp.inf)
 
     def replace(self, summary: Any, column: Column) -> Replaced:
-        """Change of the attended value at each row for each replaced column; 0 if hidden."""
+        """Change of each row's attended value by each replaced column; 0 if hidden."""
         factors = self.replaced_factors(summary, column, self._both_cells(column))
         # Transposed here, so that the next operation reads its operands contiguously.
         by_other, by_value, by_change = (x.swapaxes(0, 1)[:, :, None] for x in factors)
@@ -324,17 +325,17 @@ class HardWeighting(Weighting):
     def replaced_factors(
         self, summary: Any, column: Column, cells: Cells
     ) -> tuple[ByColumn, ByColumn, ByColumn]:
-        """Factors of the differences in `replace`, valid for columns that the rows see."""
+        """Factors of the value differences in `replace`, right for visible columns."""
 
     @abc.abstractmethod
     def around(self, summary: Any) -> tuple[Attended, Attended]:
-        """Returns attended values, and those without the one key that has all weight."""
+        """Attended values, and those if the only key with weight is removed."""
 
     @abc.abstractmethod
     def replace_set(
         self, summary: Any, moved: MovedKeys
     ) -> tuple[Any, Bool[Array, "..."]]:
-        """Returns the change summary of rows in which keys move, and whether it is known.
+        """Change summary of rows with some moved keys, and whether it is known.
 
         It is computed from the summary alone: the moved keys are removed and merged again
         with their new scores and values. It is not known if so many of the best keys moved
@@ -351,7 +352,7 @@ def report_ties(
     # entries that count; all by default
     relevant: Bool[Array, "..."] | None = None,
 ) -> TieReport:
-    """Returns the tie report over all rows of `levels`."""
+    """Returns the tie report over all rows, from the levels of their best cells."""
     (one, two), dtype = (levels.first, levels.second), levels.first.low.dtype
     best = one.cell > -jnp.inf
     compared = best & (two.cell > -jnp.inf)

@@ -1,10 +1,13 @@
 """Softmax: the top column apart, then (maximum, sum of exp, weighted sum) of the rest.
 
-A column is a key with its value; the top column has the largest score. It is summarised
-separately because it may be replaced while its weight is near 1: the sums over all other
-columns cannot be computed by subtracting its weight from a total. Values are taken relative
-to the top column's, so that the contribution of the others is not a small difference of large
-numbers (`replaced_factors`, `Softmax.lift_change`). No two attended values are subtracted.
+A column is a key with its value; the top column has the largest score, and the rest are
+all others. `rest_max` is the largest score of the rest, `rest_apart` their weighted sum
+of values relative to the top column's. The top column is summarised separately because
+it may be replaced while its weight is near 1: the sums over all other columns cannot be
+computed by subtracting its weight from a total. Values are taken relative to the top
+column's, so that the contribution of the others is not a small difference of large
+numbers (`replaced_factors`, `Softmax.lift_change`). No two attended values are
+subtracted.
 """
 
 import dataclasses
@@ -89,7 +92,7 @@ def moved_weights(
     # e^(peak + c) times e^-reference
     scale: Float[Array, "heads columns 1"],
 ) -> tuple[Float[Array, "heads columns keys"], Float[Array, "heads columns keys"]]:
-    """Returns a e^d and a (e^d - e^c) of each key, both times e^-reference."""
+    """Returns a e^d and a (e^d - e^c) of `SoftmaxChange` by key, times e^-reference."""
     new = jnp.exp(log_new)
     # a (e^x - 1) from whichever of the two exponentials is the larger; hidden keys have
     # weight 0 before and after.
@@ -100,7 +103,7 @@ def moved_weights(
 def _sum(
     parts: Sequence[Float[Array, "..."]], terms: Sequence[Float[Array, "..."]]
 ) -> Float[Array, "..."]:
-    """Sum of the products of three parts with three terms."""
+    """Sum of three products part * term."""
     a, b, c = (part * term for part, term in zip(parts, terms, strict=True))
     return a + b + c
 
@@ -118,7 +121,7 @@ def _relative(
 def _raised(
     scores: ByKey, visible: Bool[Array, "..."]
 ) -> tuple[ByKey, Float[Array, "... 1"]]:
-    """Weights before their division by their sum, and that sum, or 1 if it is 0."""
+    """Softmax weights before division by their sum, and that sum, or 1 if it is 0."""
     top = jnp.max(scores, axis=-1, where=visible, initial=-jnp.inf, keepdims=True)
     # In a row that sees nothing the top is -inf, which no difference may meet.
     apart = jnp.where(visible, scores - jnp.where(visible, top, 0.0), -jnp.inf)
@@ -168,7 +171,7 @@ class Softmax(Weighting):
         return raised / total
 
     def attend(self, tile: Tile) -> Attended:
-        """Returns the attended values; divides them by the sum, not each weight."""
+        """Returns the attended values, divided once by the sum of exponentials."""
         assert tile.count is None  # each key is there once
         raised, total = _raised(tile.scores, tile.visible)
         # One division for each coordinate of a row, in place of one for each key.
@@ -245,7 +248,7 @@ class Softmax(Weighting):
         return apply_factors(summary, column, factors, lift)
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
-        """Change summary of a tile of moved keys; `summary` is of all keys before."""
+        """Change summary of a tile of moved keys; `summary` has all as they were."""
         # With old weights a_m (sum 1), score changes d_m, new weights b_m = a_m exp(d_m) / Z,
         # Z = sum a_m e^{d_m}, any constant c, and all values relative to the old top
         # column's, so that mean = sum a_m v_m is as small as the weight of all others,

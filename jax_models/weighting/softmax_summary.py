@@ -49,7 +49,7 @@ class SoftmaxSummary:
 
     @property
     def rest_lse(self) -> Float[Array, "heads rows"]:
-        """Log-sum-exp of the scores without the top column."""
+        """Log-sum-exp of the scores of the rest; -inf without a rest."""
         return jnp.where(self.rest_sum > 0, self.top_score, 0.0) + self.rest_odds
 
     @property
@@ -59,7 +59,7 @@ class SoftmaxSummary:
 
     @property
     def rest_mean(self) -> Attended:
-        """Mean value without the top column; zero where there is no rest."""
+        """Softmax-weighted mean of the rest's values; zero where there is no rest."""
         return (
             self.rest_values / jnp.where(self.rest_sum > 0, self.rest_sum, 1)[..., None]
         )
@@ -92,7 +92,7 @@ class SoftmaxSummary:
 
     @property
     def rest_above_top(self) -> Attended:
-        """Mean value of the rest less the top column's value; meaningless without a rest."""
+        """Mean value of the rest less the top column's; undefined without a rest."""
         # Where most values equal the top's, `rest_apart` sums the few differences.
         if self.rest_apart is None:
             return self.rest_mean - self.top_value
@@ -118,7 +118,7 @@ def difference(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "
 
 @pytree
 class ReplacedWeights:
-    """A row's weights if column i is replaced; hidden, `old` to `gain` are 0, 0, 1, 1, 0."""
+    """Row weights by replaced column i; `old` to `gain` 0, 0, 1, 1, 0 if it is hidden."""
 
     # Weights of all other columns are multiplied by new_rest / old_rest. Both are held:
     # subtracted from 1, a weight near 1 would leave no digits.
@@ -155,7 +155,7 @@ class ReplacedWeights:
 
 
 def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights:
-    """Returns the weights of a row when column i is replaced."""
+    """Returns weights of all rows before and after each column i is replaced."""
     # A column with exponential e^x beside others that sum to m has weight e^x / (e^x + m).
     # Exponentials are relative to the sum of all others for the top column, so that m = 1;
     # for another column, to the sum of all, of which it is at most half, so that m = 1 - e^x.
@@ -206,7 +206,7 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
 def replaced_factors(
     summary: SoftmaxSummary, weights: ReplacedWeights
 ) -> tuple[ByColumn, ...]:
-    """Factors of v' - v, v' - top, v - top and rest mean - top in the mean's change."""
+    """Factors of v' - v, v' - top, v - top and rest mean - top in the change."""
     # The mean is the attended value, v and v' are the column's values before and after, top
     # is the top column's value, rest mean the mean of all others' values. With values
     # relative to top, mean = (rest weight) * (rest mean). If a column's weight t becomes t',
@@ -233,7 +233,7 @@ def replaced_factors(
 def replace_by(
     summary: SoftmaxSummary, column: Column, weights: ReplacedWeights
 ) -> Replaced:
-    """Change of the attended value for each replaced column, from the new weights."""
+    """Exact change of the attended value by each replaced column, from its weights."""
     factors = replaced_factors(summary, weights)
     return apply_factors(summary, column, factors, summary.rest_above_top)
 
@@ -244,7 +244,7 @@ def apply_factors(
     factors: tuple[Float[Array, "heads rows columns"], ...],
     lift: Float[Array, "..."],
 ) -> Replaced:
-    """Change of the attended value for each replaced column, from four factors."""
+    """Exact change of the attended value by each replaced column, from four factors."""
     # Transposed here, so that the next operation reads its operands contiguously.
     # `lift` is the mean value of the rest less the top column's value.
     direct, arriving, staying, rest = (x.swapaxes(0, 1)[:, :, None] for x in factors)

@@ -1,9 +1,10 @@
 """Unique-hard attention: all weight on one key of the best cell.
 
-Scores are grouped in cells of one width; those of a cell are tied, and position decides.
-The winner is the key that has all weight; the runner-up is the winner without it. The
-leftmost and the rightmost variant differ in one comparison only. The summary holds both, so
-that the winner can be removed without reading the row's keys again.
+Scores are grouped in cells of one width; those of a cell are tied, and position
+decides. The winner is the key that has all weight; the runner-up is the winner without
+it. Moved keys have new scores and values; tiles are blocks of keys. The leftmost and
+the rightmost variant differ in one comparison only. The summary holds both, so that the
+winner can be removed without reading the row's keys again.
 """
 
 import dataclasses
@@ -64,7 +65,7 @@ class UniqueSummary:
 
 @pytree
 class UniqueChange:
-    """The winner among moved keys, with its new value less the attended value before."""
+    """Winner among moved keys; its value is the change of the attended value."""
 
     winner: Candidate
     levels: Levels  # of heads and columns
@@ -72,12 +73,12 @@ class UniqueChange:
 
 @pytree
 class _UniqueHardmax(HardWeighting):
-    """The rule of both variants, which differ only in `side`."""
+    """Unique-hard weighting, leftmost or rightmost by its `side`."""
 
     side: ClassVar[int]  # +1: the smaller index wins a tie, -1: the larger
 
     def _best(self, cells: ByKey, index: Int[Array, "keys"]) -> Bool[Array, "... keys"]:
-        """True at the winning key, else False; all False for a row that sees nothing."""
+        """Mask of each row's winning key; all False for a row that sees nothing."""
         # Hidden keys have the cell -inf, which is the best of a row that sees nothing.
         best = (cells == cells.max(axis=-1, keepdims=True)) & (cells > -jnp.inf)
         # As floats: see `same_position`.
@@ -128,7 +129,7 @@ class _UniqueHardmax(HardWeighting):
         return (cell > other) | ((cell == other) & earlier)
 
     def _pick(self, first: Candidate, second: Candidate) -> tuple[Candidate, Candidate]:
-        """The better and the worse of two candidates."""
+        """Winner and loser of two candidates, entry by entry."""
         wins = self._beats(first.place, second.place)
         return choose(wins, first, second), choose(wins, second, first)
 
@@ -152,7 +153,7 @@ class _UniqueHardmax(HardWeighting):
         column: Column,
         cells: tuple[Float[Array, "..."], Float[Array, "..."]],
     ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
-        """Returns the factors, 0 or 1, of the differences for each replaced column."""
+        """Factors, 0 or 1, of value differences in `replace`, for each replaced column."""
         dtype = column.score.dtype
         places = summary.winner.place, summary.runner_up.place
         winner, runner_up = jax.tree.map(lambda x: x[..., None], places)
@@ -194,13 +195,13 @@ class _UniqueHardmax(HardWeighting):
         return UniqueChange(winner, merge_levels(first.levels, second.levels))
 
     def read_change(self, change: UniqueChange) -> Moved:
-        """Returns the change of the attended value, the winner's."""
+        """Returns the change of the attended value, held as the winner's value."""
         return change.winner.value
 
     def replace_set(
         self, summary: UniqueSummary, moved: MovedKeys
     ) -> tuple[UniqueChange, Bool[Array, "..."]]:
-        """Change summary of rows with some keys moved; True where `summary` decides it."""
+        """Change summary of rows with moved keys, and whether `summary` suffices."""
         old = self.cells(moved.score)
         levels, _, certain = remove_levels(summary.levels, moved, old)
         winner, runner_up = summary.winner, summary.runner_up
