@@ -57,7 +57,7 @@ def project(
 def score_scale(
     attention: Attention, length: int, rows: Int[Array, "..."]
 ) -> Float[Array, "..."]:
-    """Divisor of raw scores: the score's own, sqrt(d_k) or 1, times the temperature."""
+    """Divisor of raw scores: sqrt(d_k) or 1, by the score, times the temperature."""
     scale = jnp.ones((), attention.query.dtype)
     square = attention.scoring.square_scale(attention.key_width)
     if square != 1:
@@ -243,7 +243,7 @@ def score_changes_of_rows(
     key_positions: Places | None = None,
     before: KeyInputs | None = None,
 ) -> Scores:
-    """Returns score changes when queries and, for each, all keys' input rows change."""
+    """Score changes when queries change and, for each query, all keys' input rows."""
     scoring, key = attention.scoring, attention.key_by_head
     # Keys are then one linear map of the changed rows, and need not be formed.
     if attention.linear_keys:
@@ -328,7 +328,7 @@ def lift_keys(
     # by default a summary of the tile
     lift: Callable[[Tile], Any] | None = None,
 ) -> Any:
-    """Returns `lift` of scores and values of a tile's valid keys; by default a summary."""
+    """Returns `lift` of the scores and values of a tile's `valid` keys: a summary."""
     scores = compute_scores(attention, queries, tile.keys, length, positions, index)
     seen = visible(attention.sight, positions, index) & valid[None, :]
     lift = lift or attention.weighting.lift

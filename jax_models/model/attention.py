@@ -63,7 +63,7 @@ class Attention:
     end: Array | None = None
 
     def __post_init__(self) -> None:
-        """Sets the weighting's roundings of a score; a plain temperature is constant."""
+        """Sets the weighting's roundings per score; wraps a number as a temperature."""
         if isinstance(self.window, np.integer):
             vars(self).update(window=int(self.window))
         plain: Any = self.temperature
@@ -125,7 +125,7 @@ class Attention:
     def _by_head(
         self, grouped: Float[Array, "key_heads ..."]
     ) -> Float[Array, "heads ..."]:
-        """Array with an entry for each group, repeated for each head of the group."""
+        """Array of one entry per group of heads, repeated for each head of a group."""
         # Stored once for each group, read by head: methods need no rule for groups.
         count = self.num_heads // self.key_heads
         return grouped if count == 1 else jnp.repeat(grouped, count, axis=0)
@@ -172,15 +172,15 @@ class Attention:
 
     @property
     def formed_width(self) -> int:
-        """Numbers held for each (query, key) pair when all rows change; 0 if none."""
+        """Count of floats held by (query, key) pair when all rows change; 0 if none."""
         return self.hidden_width if self.linear_keys else self.key_width
 
     @property
     def hidden_width(self) -> int:
-        """Numbers held for each (query, key) pair before their sum, the score; 0 if none."""
+        """Count of floats held per (query, key) pair to be summed to a score, or 0."""
         return self.scoring.hidden_width(self.key_width)
 
     @property
     def pair_width(self) -> int:
-        """Numbers held for each (query, key) pair during scoring, at least its score."""
+        """Count of floats held by (query, key) pair during scoring, 1 or more."""
         return max(1, self.hidden_width)

@@ -47,9 +47,9 @@ class Padding:
 
 @pytree
 class TokenDropout:
-    """embedding[x] (1 - share) / (1 - masked) if x is not the mask symbol, else 0.
+    """Scaling of embeddings by (1 - share) / (1 - masked), of the mask symbol by 0.
 
-    masked is the fraction of mask symbols in the input.
+    masked is the fraction of mask symbols in the input, share that of training.
     """
 
     # The rule of ESM-2, as if masked tokens were dropped out (Lin et al. 2023). A token that
@@ -91,17 +91,17 @@ class TokenDropout:
 
 @pytree
 class Entry:
-    """y^(0) = projection norm(embedding[x] + position) + bias; both may be absent."""
+    """First layer's input y = projection norm(embedding[x] + position) + bias."""
 
-    # A norm behind the embedding (BERT), a projection of narrow embeddings to the model's
-    # width (ELECTRA), or the one and then the other (ALBERT).
+    # Each may be absent: a norm behind the embedding (BERT), a projection of narrow
+    # embeddings to the model's width (ELECTRA), or the one and then the other (ALBERT).
     norm: Norm | None = None  # [E]
     projection: Float[Array, "width d_embedding"] | None = None
     projection_bias: Float[Array, "width"] | None = None
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """Operations on rows, in order."""
+        """Operations from embedded rows to the first layer's input, in order."""
         found: list[Operation] = [] if self.norm is None else [self.norm]
         if self.projection is not None:
             found.append(Affine(self.projection, self.projection_bias))

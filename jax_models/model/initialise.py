@@ -266,7 +266,7 @@ class _Draw:
         sizes: Mapping[str, int],
         names: Iterable[str],
     ) -> dict[str, Any]:
-        """Array fields `names` of a class, drawn by the next keys, axes of `sizes`."""
+        """Array fields `names` of a class, drawn by the next keys; `sizes` by axis."""
         found = {}
         for name, key in zip(names, keys, strict=False):
             axes, _ = array_fields(kind)[name]
@@ -280,7 +280,7 @@ class _Draw:
     def norm(
         self, key: PRNGKeyArray, name: str | None = None, size: int | None = None
     ) -> Norm:
-        """Norm `name` of rows of `size` coordinates; by default `parts.norm`, d_model."""
+        """Random norm `name` of rows of `size`; by default `parts.norm`, d_model."""
         kind, shape = NORMS[name or self.parts.norm], (size or self.d_model,)
         keys = _split(key)[: len(array_fields(kind))]
         scale, *others = (
@@ -291,7 +291,7 @@ class _Draw:
     def attention(
         self, keys: Any, num_heads: int, score: str, layer_key: PRNGKeyArray
     ) -> dict[str, Any]:
-        """Weights of an attention sublayer by the names of `Attention`'s fields."""
+        """Random weights of an attention sublayer, by field names of `Attention`."""
         parts, width = self.parts, self.d_model // num_heads
         sizes = {"heads": num_heads, "key_heads": parts.key_value_heads or num_heads}
         sizes |= dict.fromkeys(("width", "concatenated"), self.d_model)
@@ -315,7 +315,7 @@ class _Draw:
         return found
 
     def feed_forward(self, keys: Any, d_ff: int) -> tuple[FeedForward, list[Norm]]:
-        """Feed-forward block, and the two norms of a layer."""
+        """Random feed-forward block, and the two random norms of a layer."""
         parts, d_model = self.parts, self.d_model
         read = d_model * (1 + (parts.combine == "concat"))
         sizes = {"d_ff": d_ff, "read": read, "width": d_model}
@@ -327,7 +327,7 @@ class _Draw:
         return FeedForward(**found, activation=parts.activation), norms
 
     def readout(self, keys: Iterator[PRNGKeyArray]) -> Readout | None:
-        """Map of final activations to the classes; None where there are none."""
+        """Random map of final activations to the classes; None without classes."""
         if self.parts.num_classes is None:
             return None
         sizes = {"width": self.d_model, "classes": self.parts.num_classes}
@@ -369,7 +369,7 @@ def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
 
 @functools.partial(jax.jit, static_argnums=1)
 def _split(key: PRNGKeyArray, count: int = 2) -> tuple[PRNGKeyArray, ...]:
-    """Keys of `jax.random.split`, apart, by one program."""
+    """Keys of `jax.random.split` as a tuple, by one compiled program."""
     return tuple(jax.random.split(key, count))
 
 

@@ -1,9 +1,10 @@
 """A layer: attention, the feed-forward block, and the row programs around them.
 
-Row programs (`model/rows/program.py`) place norms and residual sums: `Layer.reads` computes
-attention's input from the layer's input y, `Layer.writes` computes the layer's output from y
-and the heads' outputs. Shapes: d model width, f feed-forward width, m the input width of the
-feed-forward block (d, or d + H d_v if the heads are concatenated).
+A row program (`model/rows/program.py`) is a sequence of steps, operations on named
+rows. Such programs place norms and residual sums: `Layer.reads` computes attention's
+input from the layer's input y, `Layer.writes` computes the layer's output from y and
+the heads' outputs. Shapes: d model width, f feed-forward width, m the input width of
+the feed-forward block (d, or d + H d_v if the heads are concatenated).
 """
 
 from typing import Literal, get_args
@@ -49,7 +50,7 @@ class FeedForward:
 
     @property
     def hidden(self) -> int:
-        """Number of hidden numbers of a row: f, or 2 f with a gate."""
+        """Number of hidden units per row: f, or 2 f with a gate."""
         return self.w1.shape[0] * (1 if self.gate is None else 2)
 
     def steps(self, enters: str) -> tuple[Step, ...]:

@@ -83,7 +83,7 @@ def sine_and_cosine(
 def _sine(
     turns: Float[np.ndarray, "tokens"], rest: Float[np.ndarray, "tokens"]
 ) -> Float[np.ndarray, "tokens"]:
-    """sin(2 pi (turns + rest)) for exact `turns`, reduced by half turns first."""
+    """sin(2 pi (turns + rest)), where `turns` is exact and reduced by half turns."""
     half = np.round(2 * turns)
     # At most a quarter turn: pi enters with a small factor, and its rounding with it.
     small = np.sin(2 * np.pi * (turns - half / 2 + rest))
@@ -115,7 +115,7 @@ class PositionTable:
 
 @pytree
 class PairTable(PositionTable):
-    """Position table of single texts and pairs, parted by the first separator."""
+    """Position table of texts and of pairs, which the first separator symbol parts."""
 
     # The second token type's row less the first's [d]: added to the rows of all positions
     # after the first separator symbol.
@@ -274,7 +274,7 @@ def longest_length(position: Position | None) -> int:
 def extend_table(
     position: Position | None, length: int, padded: int
 ) -> Position | None:
-    """Encoding of `padded` tokens, a table with zero rows; refuses one below `length`."""
+    """Encoding of `padded` positions: zero rows fill up a table of >= `length` rows."""
     if not isinstance(position, PositionTable):
         return position
     position.require_length(length)

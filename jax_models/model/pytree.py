@@ -72,7 +72,7 @@ def pytree(cls: Class) -> Class:
 
 
 def _same_entries(entries: Any) -> tuple[tuple[Any, ...], tuple[int, ...]] | None:
-    """Distinct dataclasses of a tuple, and each entry's index; None if all differ."""
+    """Distinct objects of a tuple, and their index by entry; None if all differ."""
     if not isinstance(entries, tuple) or not all(
         map(dataclasses.is_dataclass, entries)
     ):

@@ -81,14 +81,14 @@ class Readout:
 
 @pytree
 class Head:
-    """Head of a model: operations on a final activation; if `tied`, embedding z + bias last.
+    """Head of a model: operations on a final activation; the embedding last, if `tied`.
 
     The head of a masked language model, for instance, is a map, an activation, a norm and
     the embedding; a pooler is a map and tanh.
     """
 
     steps: tuple[Operation, ...] = ()
-    bias: Float[Array, "symbols"] | None = None  # of the embedding, where it is tied
+    bias: Float[Array, "symbols"] | None = None  # added to embedding z, if tied
     tied: bool = static(default=False)
 
     def operations(

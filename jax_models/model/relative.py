@@ -275,7 +275,7 @@ def _tables(
 ) -> tuple[
     Float[np.ndarray, "tokens frequencies"], Float[np.ndarray, "tokens frequencies"]
 ]:
-    """Cosines and sines of all positions [n, dims / 2]."""
+    """Cosines and sines of the angles of turn at all positions [n, dims / 2]."""
     # On the host, as if rounded once to float64, and then cast, as position formulas are.
     found = sine_and_cosine(np.arange(length), rotary.frequencies).astype(dtype)
     sine, cosine = np.split(found, 2, axis=1)

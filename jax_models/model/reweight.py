@@ -55,7 +55,7 @@ def with_temperature(
         A model that shares all other arrays with the given one.
 
     Raises:
-        InputError: for a temperature that is none, or not positive, and what is no model.
+        InputError: for no temperature, one that is not positive, and what is no model.
     """
     schedule: Any = temperature
     return check_model(
@@ -67,7 +67,7 @@ def with_temperature(
 
 
 def at_length(model: Transformer, length: int) -> Transformer:
-    """Returns the model at one length, all temperatures numbers unless they vary by row."""
+    """Returns the model at a length: temperatures are numbers or vary by row."""
 
     def settle(attention: Attention) -> Attention:
         # Models that differ only in temperature schedules then have one pytree structure and

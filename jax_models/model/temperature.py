@@ -60,7 +60,7 @@ class PowerTemperature:
 
     @property
     def depends_on_length(self) -> bool:
-        """True where a row's temperature depends on n."""
+        """Whether a row's temperature depends on the length n."""
         return self.of == "length"
 
     def __post_init__(self) -> None:

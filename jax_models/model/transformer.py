@@ -1,8 +1,9 @@
 """The transformer: a frozen pytree, and the forward pass in bounded memory.
 
-A model is data; everything that computes is a pure function of a model. `forward` is the
-pure, traceable pass; `jax_models.apply` also checks, on the host, its input and decisions of
-hard attention that rounding may change (ties), and is what a caller normally wants.
+A model is data; everything that computes is a pure function of a model. `forward` is
+the pure, traceable pass; `jax_models.apply` also checks, on the host, its input and
+decisions of hard attention that rounding may change (ties), and is what a caller
+normally wants. A tie report holds the smallest distance of such decisions from a tie.
 """
 
 import dataclasses
@@ -63,7 +64,7 @@ class Transformer:
     substitutable: tuple[int, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
-        """Makes lists and arrays of layers, names and symbols tuples."""
+        """Makes tuples of lists or arrays of layers, names and symbols."""
         for name in ("layers", "vocabulary", "substitutable", "special"):
             value = getattr(self, name)
             is_array = isinstance(value, np.ndarray) and value.ndim > 0
@@ -316,12 +317,12 @@ def read_heads(
 
 
 def scores_per_row(attention: Attention, tile: int) -> int:
-    """Numbers that each row holds while it is scored against a tile of keys."""
+    """Count of floats that a row holds while it is scored against a tile of keys."""
     return attention.num_heads * tile * attention.pair_width
 
 
 def reduce_reports(reports: TieReport) -> TieReport:
-    """Joins stacked reports; `row` is the first ambiguous one, else that of least gap."""
+    """Joins stacked tie reports: the first ambiguous row, else that of least gap."""
     # Ambiguous rows come before any gap; of equal ones `argmin` takes the first.
     at = jnp.argmin(jnp.where(reports.ambiguous, -jnp.inf, reports.gap))
     return TieReport(

@@ -4,8 +4,8 @@ For each query row a weighting turns scores into weights; the row's attended val
 weighted sum of the values. A column is a key with its value. Every weighting has *mergeable
 summaries* of the columns that a row sees:
 
-* `lift` summarises a tile (a block of keys), `merge` joins the summaries of two tiles and
-  is associative, `read` gives the attended value;
+* `lift` summarises a tile (a block of keys), `merge` joins the summaries of two tiles
+  and is associative, `read` gives the attended value;
 * `replace` gives the exact change of the attended value when one column is replaced, from
   the summary of all columns;
 * `lift_change`, `merge_change`, `read_change` give its change when all columns have moved:

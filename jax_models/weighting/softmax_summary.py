@@ -118,7 +118,7 @@ def difference(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "
 
 @pytree
 class ReplacedWeights:
-    """Row weights by replaced column i; `old` to `gain` 0, 0, 1, 1, 0 if it is hidden."""
+    """Weights by row and replaced column; hidden, `old` to `gain` are 0, 0, 1, 1, 0."""
 
     # Weights of all other columns are multiplied by new_rest / old_rest. Both are held:
     # subtracted from 1, a weight near 1 would leave no digits.

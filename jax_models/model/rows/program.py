@@ -183,7 +183,7 @@ class Norm(Operation):
 
     @property
     def largest(self) -> Float[Array, ""]:
-        """max |scale|."""
+        """Largest |scale| of the norm, over its coordinates."""
         return jnp.abs(self.scale).max()
 
     def deviation(self, centred: Float[Array, "... width"]) -> Float[Array, "... 1"]:
@@ -237,7 +237,7 @@ class Program:
         return tuple(dict.fromkeys(x for x in found if x != self.output))
 
     def value(self, given: Rows) -> dict[str, Float[Array, "..."]]:
-        """Returns all rows by name, given ones included."""
+        """Returns the values of all rows by name, from the given input rows."""
         # Every row is moved where it is formed, so that radii see the rounding of each step.
         return self.run(given, lambda step, *rows: perturb(step.operation(*rows)))
 

@@ -71,7 +71,7 @@ class Score(abc.ABC):
         return 1
 
     def hidden_width(self, key_width: int) -> int:
-        """Numbers held for each pair before their sum, the score; 0 if none, by default."""
+        """Count of floats held per pair to be summed to a score; by default 0."""
         del key_width
         return 0
 
@@ -106,7 +106,7 @@ class Score(abc.ABC):
         moved_queries: Rows,
         rows: RowMoves,
     ) -> Scores:
-        """Score changes when queries and, for each, the rows that `key` maps change."""
+        """Score changes when queries change and, for each, the rows that `key` maps."""
         moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
         return self.changes(queries, keys, moved_queries, moved)
 
@@ -136,7 +136,7 @@ class PairwiseScore(Score):
         return key_width
 
     def scores(self, queries: Rows, keys: Keys) -> Scores:
-        """See `Score.scores`."""
+        """Returns the score of each query and key, by `pair_scores`."""
         return self.pair_scores(queries[:, :, None], keys[:, None])
 
     def changes(
@@ -146,7 +146,7 @@ class PairwiseScore(Score):
         moved_queries: Rows | None,
         moved_keys: Keys | RowKeys | None,
     ) -> Scores:
-        """See `Score.changes`."""
+        """Returns the score changes of each query and key, by `pair_changes`."""
         if moved_queries is not None:
             moved_queries = moved_queries[:, :, None]
         if moved_keys is not None and moved_keys.ndim == keys.ndim:
