@@ -85,7 +85,7 @@ class _Reader:
         # fields whose tensors may not be missing or, with False, are not taken
         **needed: bool,
     ) -> dict[str, Float[Array, "..."] | None]:
-        """Tensors of a class's array fields by field; None for a missing optional one."""
+        """Tensors for array fields of `kind`, by field; None for an absent optional."""
         return {
             field: self.take(f"{name}.{field}", axes, sizes)
             if needed.get(field, not optional) or f"{name}.{field}" in self.left
@@ -291,7 +291,7 @@ def build_model(
 
 
 def _check_ends(model: Transformer) -> None:
-    """Raises `InputError` for symbols that the model lacks, and parts without a head."""
+    """Raises `InputError` unless symbols, accepted class and head row fit the model."""
     symbols, substitutable = range(model.vocab_size), model.substitutable
     classes = model.classes or 0
     if (accept := model.accept) is not None and accept.class_ >= classes:
@@ -347,7 +347,7 @@ def _check_ends(model: Transformer) -> None:
 def _position(reader: _Reader, said: Any, width: int) -> Position | None:
     """Position encoding: a table, or the formula `said`; None if the model has neither.
 
-    Of a table that adds a row behind a separator, `said` is the field of that symbol.
+    For a table that adds a row behind a separator, `said` is {"separator": symbol}.
     """
     if isinstance(said, dict):
         symbol = expect_integer("position.separator", said["separator"], 0)

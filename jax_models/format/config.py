@@ -253,7 +253,7 @@ def _decode(
 
 
 def _decode_layer(where: str, entry: Any, top: Mapping[str, Any]) -> dict[str, Any]:
-    """Checked entry of a layer with its own weights, with values that go together."""
+    """Checked entry of a layer with its own weights; refuses values that clash."""
     said = _decode(f"{where}.", entry, LAYER, top)
     combine, norm, score = said["combine"], said["layer_norm"], said["score"]
     allowed = {"concat": ("none",), "parallel": ("none", "pre")}.get(combine)
@@ -318,7 +318,7 @@ def _decode_repeat(at: int, layers: list[Any]) -> dict[str, Any]:
 
 
 def _encode(part: Any, keys: Mapping[str, Key]) -> dict[str, Any]:
-    """Entries of a layer or a model by key; none for a part that is absent."""
+    """Config entries of a layer or a model by key; none for an absent part."""
     found: dict[str, Any] = {}
     for name, key in keys.items():
         value = part if key.path else None

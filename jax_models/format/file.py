@@ -62,7 +62,7 @@ def save(model: Transformer, path: str | os.PathLike[str]) -> None:
         path: the file; an existing one is replaced only by a complete new one.
 
     Raises:
-        InputError: for a path that is none, a field that no model may have, and a model
+        InputError: if `path` is no path, for a field that no model may have, or a model
             that the format cannot hold, such as one whose layers differ in what it holds
             once for all layers.
         OSError: if the file cannot be written.
@@ -115,7 +115,7 @@ def load(path: str | os.PathLike[str]) -> Transformer:
 
 
 def read_weightings(path: str | os.PathLike[str]) -> set[str] | None:
-    """Names of the weightings in a model file, whose arrays stay unread; None of others."""
+    """Names of the weightings in a model file, by its config; None for other files."""
     try:
         with safetensors.safe_open(path, framework="np") as file:
             layers = json.loads(file.metadata()["config"])["layers"]

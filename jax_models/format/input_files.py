@@ -37,7 +37,7 @@ def read_fasta(path: str) -> list[tuple[str, str]]:
 
 
 def fasta_names(path: str) -> list[str]:
-    """Names of the records of a FASTA file, or their numbers; refuses one that is twice."""
+    """Names of a FASTA file's records, or their numbers; refuses equal names."""
     names = [name or str(at) for at, (name, _) in enumerate(read_fasta(path))]
     first: dict[str, int] = {}
     for at, name in enumerate(names):
@@ -57,7 +57,7 @@ def read_smiles(path: str) -> list[tuple[str, str]]:
 
 
 def read_tokens(path: str) -> tuple[Int[np.ndarray, "tokens"], ...]:
-    """Token sequences of a file: one of words, or the rows of a NumPy array."""
+    """Token sequences of a file: one of integers as text, or the rows of an array."""
     expect_file("token file", path)
     if os.fspath(path).endswith(".npy"):
         tokens = np.atleast_2d(load_array(path))
@@ -99,7 +99,7 @@ def load_array(path: str) -> Int[np.ndarray, "*inputs tokens"]:
 def read_candidates(
     path: str, length: int, number: Callable[[str], int]
 ) -> Shaped[np.ndarray, "tokens symbols"]:
-    """Symbols of a file for each position, padded with -1; `number` reads a name."""
+    """Symbols in a file for each position, padded with -1; `number` reads a word."""
     expect_file("--candidates", path)
     if path.endswith(".npy"):
         found = load_array(path)

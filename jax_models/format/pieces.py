@@ -1,7 +1,8 @@
 """Parts of models decoded from and encoded as config entries; see docs/model-format.md.
 
-An entry is an object with the fields of the part's class that are no arrays, by name, and
-the word of the class as `kind` where there are several.
+A part is a small object of a model, such as a temperature schedule; its word is its
+class's name in files. An entry is an object with the fields of the part's class that
+are no arrays, by name, and the word of the class as `kind` where there are several.
 """
 
 import dataclasses
@@ -75,7 +76,7 @@ def _keys(kind: type) -> dict[str, dataclasses.Field[Any]]:
 
 
 def read_fields(where: str, entry: Any, kind: type, *more: str) -> dict[str, Any]:
-    """Fields of a class in an entry, which may have the keys `more`; defaults, or None."""
+    """Field values of a class in an entry, else defaults or None; allows `more`."""
     keys = _keys(kind)
     expect_keys(where, entry, [*more, *keys])
     # A field without a default is refused by the class, which names it.
@@ -87,14 +88,14 @@ def read_fields(where: str, entry: Any, kind: type, *more: str) -> dict[str, Any
 
 
 def read_part(kind: type) -> Callable[[str, Any], Any]:
-    """Reader of a part from its words in messages and its entry, the fields of `kind`."""
+    """Function that makes a `kind` of its key, for messages, and its config entry."""
     return lambda where, entry: kind(**read_fields(where, entry, kind))
 
 
 def read_kind(
     where: str, entry: Any, kinds: Mapping[str, type]
 ) -> tuple[Any, dict[str, Any]]:
-    """Class of an entry by its `kind`, or by the entry itself if a word; its fields."""
+    """Class named by an entry's `kind` or by the entry, a word; its field values."""
     named = entry.get("kind") if isinstance(entry, dict) else entry
     kind = kinds[choose_name(f"{where}.kind", named, kinds)]
     return kind, read_fields(where, entry, kind, "kind")
@@ -139,7 +140,7 @@ def _number(value: Any) -> Any:
 
 
 def decode_position(where: str, entry: Any) -> Any:
-    """Returns the formula of a config's `position`; of "pairs" the separator's field."""
+    """Returns a config's position formula; of "pairs" {"separator": symbol} alone."""
     kind, said = read_kind(where, entry, POSITIONS)
     if kind is PairTable:
         return said

@@ -76,7 +76,7 @@ class Folder(Source):
         self.left = set(self.held)
 
     def unwrap(self, prefix: str) -> str:
-        """The prefix without leading parts that all names share, which are removed there."""
+        """Removes parts that begin all tensor names; returns `prefix` without them."""
         ends = (end(self.held, default="").split(".")[:-1] for end in (min, max))
         common = itertools.takewhile(
             lambda both: both[0] == both[1], zip(*ends, strict=False)

@@ -62,7 +62,7 @@ class State(Source):
         return self.held[name].copy()
 
     def rows_of(self, what: str, given: Any) -> Float[np.ndarray, "rows width"]:
-        """Returns a table [rows, d], an array or the name of one, of the argument `what`."""
+        """Returns the table [rows, d] of argument `what`, an array or a tensor's name."""
         if isinstance(given, str):
             name = given.removeprefix(self.wrapper)
             if name not in self:
@@ -207,7 +207,7 @@ def from_torch(
 
 
 def _is_mask(name: str) -> bool:
-    """Whether a tensor is GPT-2's stored attention mask, or score of masked places."""
+    """Whether a tensor is, by name, GPT-2's stored attention mask or mask score."""
     return name.endswith((".attn.bias", ".attn.masked_bias"))
 
 

@@ -195,7 +195,7 @@ def _family(source: Folder) -> Family:
 
 
 def float_type(source: Source, dtype: Any) -> Any:
-    """Float type `dtype`, or None's: float64 if the source has any, else float32."""
+    """Checked `dtype`; for None float64 if the source holds any, else float32."""
     kinds = {source.header(name)[1] for name in source.held} & set(FLOATS)
     if dtype is None:
         dtype = np.float64 if "F64" in kinds else np.float32
@@ -248,7 +248,7 @@ def _default_head(source: Folder, family: Family, prefix: str) -> str:
 
 
 def _is_skipped(name: str, family: Family, prefix: str, head: str) -> bool:
-    """Whether a tensor is ignored: it is known to be unused, or of a head not asked for."""
+    """Whether a tensor is ignored: known as unused, or of a head not asked for."""
     plain = name.removeprefix(prefix)
     if head == "causal_lm" and plain == "lm_head.bias":  # these read-outs have none
         return False
@@ -346,7 +346,7 @@ ALLOWED = {"float64": 1e-11, "float32": 2e-3}
 def compare_outputs(
     model: Transformer, path: str | os.PathLike[str]
 ) -> dict[str, float]:
-    """Largest differences of rows and logits from stored ones, by name; at most `ALLOWED`."""
+    """Largest relative differences from stored rows and logits; refuses large ones."""
     path = expect_file("--check", path)
     stored, _ = read_safetensors(path)
     tokens = stored.get("tokens")

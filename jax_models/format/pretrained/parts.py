@@ -71,7 +71,7 @@ class Source(abc.ABC):
         return name in self.held
 
     def name(self, key: str) -> str:
-        """Configuration key for a common one."""
+        """The family's configuration key for a common key, BERT's."""
         return self.keys.get(key, key)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -96,7 +96,7 @@ class Source(abc.ABC):
         return shape[0] if shape else 1
 
     def take(self, name: str, *shape: int) -> Float[np.ndarray, "..."]:
-        """Returns a tensor, checked for shape and finiteness; half precision as float32."""
+        """Returns a tensor, its shape and entries checked; half precision as float32."""
         if name not in self:
             raise InputError(
                 f"{self.called} has no tensor {name!r}; expected shape {shape}, as "
@@ -178,7 +178,7 @@ ALL = frozenset({*MAPS, *JOINED, "norm1", "norm2"})
 
 @dataclasses.dataclass
 class Parts:
-    """Config and tensors of the model format; `put` adds one, `move` one of the source."""
+    """Config and tensors of the model format; `move` adds a tensor of `folder`."""
 
     folder: Source
     dtype: Any
@@ -200,7 +200,7 @@ class Parts:
     )
 
     def put(self, name: str, tensor: Float[np.ndarray, "..."]) -> None:
-        """Adds a tensor, whose memory nothing else may write to, under its format's name."""
+        """Adds a tensor, not written to elsewhere, under its name in the format."""
         tensor = np.ascontiguousarray(tensor, self.dtype)
         self.tensors[name] = jax.device_put(tensor, may_alias=True)
 
@@ -218,7 +218,7 @@ class Parts:
         self.move_affine("readout", source, classes, self.width, bias)
 
     def move(self, name: str, source: str, *shape: int) -> None:
-        """Adds tensor `source` of the source under its name in the format."""
+        """Adds the checkpoint's tensor `source` under its name in the format, `name`."""
         self.put(name, self.folder.take(source, *shape))
 
     def move_affine(

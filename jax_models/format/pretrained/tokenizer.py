@@ -104,7 +104,7 @@ class Tokenizer(BriefRepr):
         raise_case: bool = True,  # letters that only the vocabulary's upper case has
         **more: Any,
     ) -> list[Int[np.ndarray, "tokens"]]:
-        """Returns `encode` of each text, by its place in `source`; with one warning."""
+        """Returns each text's tokens; `texts` has them by place in the named source."""
         found = []
         for place, text in texts.items():
             with errors_of(f"{source}{place}"):
@@ -121,7 +121,7 @@ class Tokenizer(BriefRepr):
     def _read(
         self, text: str, raise_case: bool, allow_unknown: bool | None = None
     ) -> tuple[list[int], int, int]:
-        """Tokens, number of letters read as upper case, and number of unknown runs."""
+        """Tokens of a text, counts of letters read as upper case and of unknown runs."""
         text = text.removeprefix("\ufeff")  # a byte-order mark
         found, raised = self._split(text), 0
         unknown = [] if allow_unknown else self._unknown_places(text, found)
@@ -321,7 +321,7 @@ def list_substitutes(
 def restrict_to_tokenizer(
     model: Transformer, tokenizer: Tokenizer | None, where: str
 ) -> Transformer:
-    """Model whose substitutes a tokenizer, read from `where`, has in its texts."""
+    """Model with substitutable symbols limited to those of a tokenizer's texts."""
     if tokenizer is None:
         return model
     every, padding = range(model.vocab_size), model.padding and model.padding.symbol

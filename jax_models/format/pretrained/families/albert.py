@@ -1,4 +1,7 @@
-"""ALBERT: a narrow embedding, and few layers that stand in many places (Lan et al. 2020)."""
+"""ALBERT: a narrow embedding, and few layers that stand in many places (Lan et al. 2020).
+
+A group of inner layers is stored once, and stands at one or more places of the stack.
+"""
 
 from typing import Any
 
@@ -19,7 +22,7 @@ LAYER = {
 
 
 def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
-    """Adds each layer at its first place; entries that repeat it at the others."""
+    """Adds each layer's tensors at its first place; returns all config entries."""
     folder = parts.folder
     places = folder.number("num_hidden_layers")
     groups = folder.number("num_hidden_groups", 1)
@@ -45,7 +48,7 @@ def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
 
 
 def group_of(place: int, places: int, groups: int) -> int:
-    """Returns the group at a place."""
+    """Returns the index of the group of layers that stands at a place."""
     # The package transformers divides so: of 14 groups in 18 places group 6 is at place 9.
     return int(place / (places / groups))
 

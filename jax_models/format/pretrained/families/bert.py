@@ -25,7 +25,7 @@ LAYER = {
 
 
 def prepare(parts: Parts, prefix: str) -> None:
-    """Adds positions with the first token type, and the map of a narrow embedding."""
+    """Adds positions plus the first token type, and the map of a narrow embedding."""
     folder = parts.folder
     kind, d = folder.config["model_type"], folder.number("hidden_size")
     width = parts.tensors["embedding"].shape[1]
@@ -83,7 +83,7 @@ def head_of(
     # of the decoder, which ends the head if it is named
     bias: str = "",
 ) -> Put:
-    """Returns a function that adds a head: a map, an activation, and what follows."""
+    """Returns a function that adds a head: map, activation, then decoder or map."""
 
     def put(parts: Parts, prefix: str) -> None:
         begin_head(parts, dense.format(prefix), activation, norm)
@@ -116,14 +116,14 @@ def begin_head(
 
 
 def put_outputs(parts: Parts, source: str) -> None:
-    """Ends a head with a map, to as many numbers as it has in the source."""
+    """Ends a head with the map `source` of a checkpoint, to its number of logits."""
     head, out = parts.config["head"], parts.folder.rows(f"{source}.weight")
     parts.move_affine(f"head.{len(head)}", source, out, parts.width)
     head.append("linear")
 
 
 def put_decoder(parts: Parts, bias: str | None = None) -> None:
-    """Ends a head with the decoder, the embedding where the two are tied."""
+    """Ends a head with the map to symbols (decoder), or the embedding if tied."""
     folder, name, embedding = parts.folder, parts.decoder, parts.tensors["embedding"]
     head = parts.config.setdefault("head", [])
     to, where = f"head.{len(head)}", folder.where("tie_word_embeddings")
@@ -151,7 +151,7 @@ def put_decoder(parts: Parts, bias: str | None = None) -> None:
 
 
 def token_classifier(parts: Parts, prefix: str) -> None:
-    """Adds a map of every row to the classes."""
+    """Adds a read-out that maps every row to the classes."""
     parts.move_readout("classifier")
 
 

@@ -20,7 +20,7 @@ LAYER = bert.LAYER | {"norm1": "attention.LayerNorm", "norm2": "LayerNorm"}
 
 
 def prepare(parts: Parts, prefix: str) -> None:
-    """Adds the position table, the norm behind it and token dropout where they are."""
+    """Adds the position table, the norm after it and token dropout, each if present."""
     folder, d = parts.folder, parts.folder.number("hidden_size")
     source = f"{prefix}embeddings."
     if not _is_rotary(parts):
@@ -39,7 +39,7 @@ def _is_rotary(parts: Parts) -> bool:
 
 
 def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
-    """Adds the layers, with rotary positions where there is no table."""
+    """Adds all layers' tensors, rotary if without a table; returns config entries."""
     if _is_rotary(parts):
         parts.config["rotary"] = _rotary(parts)
     return plain_layers(parts, source)

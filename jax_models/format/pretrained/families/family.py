@@ -1,4 +1,7 @@
-"""Declaration of a family of checkpoints, and the import of its body by it."""
+"""Declaration of a family of checkpoints, and the conversion of their bodies.
+
+The body, or base model, is all of a checkpoint but its head.
+"""
 
 import dataclasses
 import re
@@ -12,7 +15,7 @@ Put = Callable[[Parts, str], None]  # adds to parts, with the base model's prefi
 
 
 def plain_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
-    """Adds the layers 0, 1, 2, ... of the source; an entry without keys for each."""
+    """Adds tensors of layers 0, 1, 2, ...; returns an empty config entry for each."""
     count = parts.folder.number("num_hidden_layers")
     for k in range(count):
         parts.move_layer(k, f"{source}{k}.")
@@ -21,7 +24,7 @@ def plain_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """Names of tensors, without the base model's prefix, and of keys, of model types."""
+    """Names of a family's tensors, without the base model's prefix, and config keys."""
 
     # The table that a decoder may be tied to; one row for each position.
     embedding: str = "embeddings.word_embeddings.weight"
@@ -59,7 +62,7 @@ class Family:
 
     @property
     def body(self) -> tuple[str, ...]:
-        """First parts of the base model's tensor names."""
+        """First dotted parts of the base model's tensor names, without its prefix."""
         # All of them: what is outside the base model is taken for a head.
         tables = self.embedding, self.position, self.layers, *self.norms.values()
         firsts = (name.partition(".")[0] for name in tables if name)
@@ -73,7 +76,7 @@ class Family:
         return max(found, key=lambda prefix: (found[prefix], prefix), default="")
 
     def put_body(self, parts: Parts, prefix: str) -> None:
-        """Adds config and tensors of all but the head."""
+        """Adds config and tensors of the base model, all but the head, to `parts`."""
         folder, parts.names = parts.folder, self.layer
         folder.keys = self.keys
         folder.defaults = {

@@ -17,7 +17,7 @@ LAYER = {
 
 
 def prepare(parts: Parts, prefix: str) -> None:
-    """Sets defaults that depend on the configuration."""
+    """Sets default feed-forward width and length, and that maps are (in, out)."""
     folder = parts.folder
     parts.turned = True
     inner, length = 4 * folder.number("hidden_size"), folder.get("n_ctx")
@@ -26,7 +26,7 @@ def prepare(parts: Parts, prefix: str) -> None:
 
 
 def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
-    """Adds the layers; entries with their scores and temperatures."""
+    """Adds all layers' tensors; returns config entries, with score and temperature."""
     flag, entries = parts.folder.flag, plain_layers(parts, source)
     scaled = flag("scale_attn_weights", True)
     by_layer = flag("scale_attn_by_inverse_layer_idx", False)
@@ -44,7 +44,7 @@ def causal_lm(parts: Parts, prefix: str) -> None:
 
 
 def classifier(parts: Parts, prefix: str) -> None:
-    """Adds a map to the classes, without bias."""
+    """Adds a read-out to the classes, without bias."""
     parts.move_readout("score", bias=False)
 
 

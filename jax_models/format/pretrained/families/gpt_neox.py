@@ -23,7 +23,7 @@ LAYER = {
 
 
 def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
-    """Adds the layers; entries with rotary positions."""
+    """Adds all layers' tensors; returns config entries, with rotary positions."""
     folder = parts.folder
     if folder.flag("use_parallel_residual", True):
         parts.config["combine"] = "parallel"

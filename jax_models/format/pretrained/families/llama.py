@@ -40,7 +40,7 @@ def read_heads(parts: Parts, d: int) -> None:
 
 
 def prepare(parts: Parts, prefix: str) -> None:
-    """Sets what the four model types differ in: biases and norms of heads."""
+    """Sets biases and norms of heads, by which the four model types differ."""
     folder, kind = parts.folder, parts.folder.config["model_type"]
     biases = {"query", "key", "value"} if kind == "qwen2" else set()
     if kind in ("llama", "qwen3") and folder.flag("attention_bias", False):
@@ -56,7 +56,7 @@ def prepare(parts: Parts, prefix: str) -> None:
 
 
 def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
-    """Adds the layers; entries with rotary positions, groups of heads and windows."""
+    """Adds all layers' tensors; returns config entries: rotary, groups, windows."""
     layer = rotary_of(parts.folder, parts.head_width)
     if parts.groups != parts.heads:
         layer["key_value_heads"] = parts.groups

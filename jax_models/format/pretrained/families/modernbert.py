@@ -39,13 +39,13 @@ THETA = {
 
 
 def prepare(parts: Parts, prefix: str) -> None:
-    """Sets that maps have no biases, and norms where the configuration says so."""
+    """Sets biases: none for maps, of norms where the configuration says so."""
     has_bias = parts.folder.flag("norm_bias", False)
     parts.biases = ("norm1", "norm2") if has_bias else ()
 
 
 def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
-    """Adds the layers, the first without its first norm; entries by their types."""
+    """Adds all layers' tensors, the first without `norm1`; returns config entries."""
     folder = parts.folder
     count = folder.number("num_hidden_layers")
     every = folder.number("global_attn_every_n_layers", 3)
