@@ -76,7 +76,7 @@ def _keys(kind: type) -> dict[str, dataclasses.Field[Any]]:
 
 
 def read_fields(where: str, entry: Any, kind: type, *more: str) -> dict[str, Any]:
-    """Field values of a class in an entry, else defaults or None; allows `more`."""
+    """Field values of `kind` in an entry, else defaults or None; allows keys `more`."""
     keys = _keys(kind)
     expect_keys(where, entry, [*more, *keys])
     # A field without a default is refused by the class, which names it.
@@ -88,7 +88,7 @@ def read_fields(where: str, entry: Any, kind: type, *more: str) -> dict[str, Any
 
 
 def read_part(kind: type) -> Callable[[str, Any], Any]:
-    """Function that makes a `kind` of its key, for messages, and its config entry."""
+    """Function that makes a `kind` from its config key, for messages, and its entry."""
     return lambda where, entry: kind(**read_fields(where, entry, kind))
 
 

@@ -143,7 +143,7 @@ class LinearScaling:
     def scaled(
         self, frequencies: Shaped[np.ndarray, "frequencies"]
     ) -> Shaped[np.ndarray, "frequencies"]:
-        """Returns the frequencies that replace `frequencies`, those of theta."""
+        """Returns the frequencies that replace `Rotary.theta`'s `frequencies`."""
         return frequencies / self.factor
 
 
@@ -172,7 +172,7 @@ class Llama3Scaling:
     def scaled(
         self, frequencies: Shaped[np.ndarray, "frequencies"]
     ) -> Shaped[np.ndarray, "frequencies"]:
-        """Returns the frequencies that replace `frequencies`, those of theta."""
+        """Returns the frequencies that replace `Rotary.theta`'s `frequencies`."""
         turns = self.original_length * frequencies / (2 * exact_context().pi)
         low, high = self.low_frequency_factor, self.high_frequency_factor
         kept = np.clip((turns - low) / (high - low), 0, 1)

@@ -62,7 +62,7 @@ def children(node: Any) -> tuple[Any, ...]:
 
 
 def walk(node: Any, known: Collection[Any] = ()) -> Iterator[Any]:
-    """Yields a tree's distinct nodes, children first; skips known ones and theirs."""
+    """Yields a tree's distinct nodes, children first; does not enter `known` nodes."""
     seen: set[Tree] = set()
     stack: list[tuple[Any, bool]] = [(node, False)]
     while stack:

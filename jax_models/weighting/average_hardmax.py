@@ -134,7 +134,7 @@ class AverageHardmax(HardWeighting):
         column: Column,
         cells: tuple[Float[Array, "..."], Float[Array, "..."]],
     ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
-        """Factors of the value differences in `replace`, for each replaced column."""
+        """Factors of second mean - mean, value - mean and value change, by column."""
         levels = summary.levels.by_column
         member, after = leave(levels, column, cells)
         count = levels.first.count

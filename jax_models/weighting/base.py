@@ -227,7 +227,7 @@ class Weighting(abc.ABC):
 
     @abc.abstractmethod
     def lift_change(self, summary: Any, moved: MovedKeys) -> Any:
-        """Change summary of a tile of moved keys; `summary` has all as they were."""
+        """Change summary of a tile of moved keys; `summary` has all keys' old state."""
 
     @abc.abstractmethod
     def merge_change(self, first: Any, second: Any) -> Any:

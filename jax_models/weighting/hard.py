@@ -325,11 +325,11 @@ class HardWeighting(Weighting):
     def replaced_factors(
         self, summary: Any, column: Column, cells: Cells
     ) -> tuple[ByColumn, ByColumn, ByColumn]:
-        """Factors of the value differences in `replace`, right for visible columns."""
+        """Factors of other - attended, value - attended and value change, by column."""
 
     @abc.abstractmethod
     def around(self, summary: Any) -> tuple[Attended, Attended]:
-        """Attended values, and those if the only key with weight is removed."""
+        """Attended values, and others if a row's only key with weight is removed."""
 
     @abc.abstractmethod
     def replace_set(

@@ -248,7 +248,7 @@ class Softmax(Weighting):
         return apply_factors(summary, column, factors, lift)
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
-        """Change summary of a tile of moved keys; `summary` has all as they were."""
+        """Change summary of a tile of moved keys; `summary` has all keys' old state."""
         # With old weights a_m (sum 1), score changes d_m, new weights b_m = a_m exp(d_m) / Z,
         # Z = sum a_m e^{d_m}, any constant c, and all values relative to the old top
         # column's, so that mean = sum a_m v_m is as small as the weight of all others,

@@ -206,7 +206,7 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
 def replaced_factors(
     summary: SoftmaxSummary, weights: ReplacedWeights
 ) -> tuple[ByColumn, ...]:
-    """Factors of v' - v, v' - top, v - top and rest mean - top in the change."""
+    """Factors of v' - v, v' - top, v - top, rest mean - top in the mean's change."""
     # The mean is the attended value, v and v' are the column's values before and after, top
     # is the top column's value, rest mean the mean of all others' values. With values
     # relative to top, mean = (rest weight) * (rest mean). If a column's weight t becomes t',

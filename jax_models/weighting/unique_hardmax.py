@@ -153,7 +153,7 @@ class _UniqueHardmax(HardWeighting):
         column: Column,
         cells: tuple[Float[Array, "..."], Float[Array, "..."]],
     ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
-        """Factors, 0 or 1, of value differences in `replace`, by replaced column."""
+        """Factors of runner-up - winner, value - winner and value change, by column."""
         dtype = column.score.dtype
         places = summary.winner.place, summary.runner_up.place
         winner, runner_up = jax.tree.map(lambda x: x[..., None], places)

@@ -135,7 +135,7 @@ def read_folder(
 
 
 def describe_skipped(names: Sequence[str]) -> str:
-    """Line on tensors that were skipped, of alike ones their number; "" for none."""
+    """Message that names skipped tensors, alike ones with their number; "" for none."""
     kinds = Counter(re.sub(r"\d+", "#", name) for name in names)
     some = (x if n == 1 else f"{x} ({n} of them)" for x, n in kinds.items())
     words = f"Skipped, as nothing of this model reads them: {', '.join(some)}\n"

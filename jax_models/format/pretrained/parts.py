@@ -166,7 +166,7 @@ JOINED = {"fused": QKV, "by_head": QKV, "gated": ("gate", "w1")}
 
 
 def name_projections(pattern: str) -> dict[str, str]:
-    """Names of queries', keys' and values' maps: {0} stands for the word, {1} its initial."""
+    """Names of query, key and value maps: {0} is the word, {1} its initial."""
     return {name: pattern.format(name, name[0]) for name in QKV}
 
 
@@ -277,7 +277,7 @@ class Parts:
                     self.put(to, piece.reshape(*shape[:-1], *rest))
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a layer's map in the format."""
+        """Shape of a layer's map `name` in the format."""
         sizes = {"heads": self.heads, "key_heads": self.groups, "d_ff": self.inner}
         sizes |= dict.fromkeys(("d_k", "d_v"), self.head_width)
         sizes |= dict.fromkeys(("width", "read"), self.width)

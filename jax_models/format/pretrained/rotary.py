@@ -70,7 +70,7 @@ def rotary_of(
     entries = {where: found for where, found in entries.items() if found}
 
     def given(*names: str) -> dict[str, Any]:
-        """Values of the keys `names`, by their words in messages."""
+        """Values of the keys `names` in the configuration, by place in messages."""
         found = {
             f"{name} in {where}": entry.get(name)
             for where, entry in entries.items()

@@ -106,7 +106,7 @@ class Score(abc.ABC):
         moved_queries: Rows,
         rows: RowMoves,
     ) -> Scores:
-        """Score changes when queries change and, for each, the rows that `key` maps."""
+        """Score changes when queries and, for each, the rows mapped to keys change."""
         moved = jnp.einsum("hed,kdr->hrke", key, rows.formed(), precision=HIGHEST)
         return self.changes(queries, keys, moved_queries, moved)
 

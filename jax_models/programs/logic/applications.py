@@ -124,7 +124,7 @@ def hops(alphabet: Sequence[str], output: str, num_hops: int) -> Formula:
 
 
 def _latest_after(symbol: Formula, value: Formula) -> Formula:
-    """Formula: `symbol` here, and `value` at the latest position that follows one."""
+    """Formula: `symbol` here, `value` at the latest position just after a `symbol`."""
     after = Previous(symbol)
     return And(symbol, Since(Not(after), And(after, value)))
 

@@ -177,7 +177,7 @@ def _largest_integer(model: Transformer) -> float:
 
 
 def _written(model: Transformer, coordinates: list[int]) -> tuple[float, int]:
-    """Sum of |entries| and number of nonzeros in all output rows of `coordinates`."""
+    """Sum of |entries| and count of nonzeros in rows `coordinates` of all outputs."""
     written = [np.asarray(x.attention.output)[coordinates] for x in model.layers]
     total = sum(float(np.abs(part).sum()) for part in written)
     return total, sum(int(np.count_nonzero(part)) for part in written)
@@ -192,7 +192,7 @@ def _exp(exponent: float) -> float:
 
 
 def _selected(n: int, u: float, tilt: float, loss: float) -> bool:
-    """Whether wrong positions, of weight e^{-g (k (1 - tilt) - loss)}, add <= 1/4."""
+    """Whether weights e^{-g (k (1 - tilt) - loss)} of wrong positions err by <= 1/4."""
     if tilt >= 0.5 or loss >= 0.5:
         return False
     odds = 2 * _exp(SHARPNESS * loss) / math.expm1(SHARPNESS * (1 - tilt))

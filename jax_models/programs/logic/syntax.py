@@ -129,7 +129,7 @@ class Count(Node, Tree):
 
 
 class Comparison(FormulaNode):
-    """Σ λ_k C_k + constant ≥ 1; terms of equal counts C_k are added, some remain.
+    """Σ λ_k C_k + constant ≥ 1; adds terms of equal counts C_k, refuses an empty sum.
 
     Example:
         >>> ones = Count("prefix", Symbol("1"))

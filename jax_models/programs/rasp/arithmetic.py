@@ -113,7 +113,7 @@ class Arithmetic(Circuit):
         return self.rectify([(form + 1, 1), (form, -2), (form - 1, 1)], ONE)
 
     def _score_nearest(self, form: LinearForm) -> list[tuple[LinearForm, LinearForm]]:
-        """The score 2 b j - j^2, j from 0, which is largest at j = b."""
+        """Score 2 b j - j^2 of positions j from 0, largest at j = b, value of a form."""
         places, squared = self.position(1, 0, 0), self.position(2, 0, 0)
         return [(form * 2, places), (constant(1), -squared)]
 

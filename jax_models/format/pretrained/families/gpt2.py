@@ -17,7 +17,7 @@ LAYER = {
 
 
 def prepare(parts: Parts, prefix: str) -> None:
-    """Sets default feed-forward width and length, and that maps are (in, out)."""
+    """Sets default width of blocks and length, and that maps are stored (in, out)."""
     folder = parts.folder
     parts.turned = True
     inner, length = 4 * folder.number("hidden_size"), folder.get("n_ctx")

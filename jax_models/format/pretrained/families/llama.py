@@ -31,7 +31,7 @@ LAYER = {
 
 
 def read_heads(parts: Parts, d: int) -> None:
-    """Sets the numbers of heads and of groups, and the width of a head."""
+    """Sets the numbers of heads and of key-value heads, and the width of a head."""
     folder = parts.folder
     parts.heads = folder.number("num_attention_heads")
     parts.groups = folder.number("num_key_value_heads", parts.heads)
