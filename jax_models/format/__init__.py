@@ -1,1 +1,1 @@
-"""The model file: its words, reading, writing, and what is checked of a model."""
+"""The model file: its keys, reading and writing, and the checks of a model."""

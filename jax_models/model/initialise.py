@@ -337,7 +337,7 @@ class _Draw:
 def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
     """Returns a transformer initialised for training.
 
-    The same family as `random_transformer`, with what training wants: biases zero,
+    As `random_transformer`, with the values that training begins from: biases zero,
     layer-norm scales one, embedding rows of norm about `scale`, which is 1 by default.
 
     Args:

@@ -28,7 +28,7 @@ def with_weighting(model: Transformer, weighting: str) -> Transformer:
         A model that shares all arrays with the given one.
 
     Raises:
-        InputError: for an unknown name, and what is no model.
+        InputError: for an unknown name, and an invalid model.
     """
     model = check_model(model)
 
@@ -55,7 +55,7 @@ def with_temperature(
         A model that shares all other arrays with the given one.
 
     Raises:
-        InputError: for no temperature, one that is not positive, and what is no model.
+        InputError: for a value that is no positive temperature, and an invalid model.
     """
     schedule: Any = temperature
     return check_model(
@@ -96,7 +96,7 @@ def with_dtype(model: Transformer, dtype: Any) -> Transformer:
 
     Raises:
         InputError: for another type, float64 where JAX has 64-bit floats switched off,
-            and what is no model.
+            and an invalid model.
     """
     check_float_type(dtype, "the model asked for")
     model = check_model(model)

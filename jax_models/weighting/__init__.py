@@ -1,4 +1,4 @@
-"""Weighting functions: how attention scores become weights, as mergeable summaries.
+"""Weighting functions from attention scores to weights, by mergeable summaries.
 
 A new weighting is one file with a `Weighting` and one row in `WEIGHTINGS`.
 """

@@ -1,4 +1,4 @@
-"""Formulas for what attention is known to do: n-grams, induction, hops, languages.
+"""Formulas of tasks that attention solves: n-grams, induction, hops, languages.
 
 The tests or `jax_models.languages` define the same properties without formulas.
 """

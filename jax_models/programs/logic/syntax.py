@@ -165,8 +165,8 @@ def _integer(value: Any) -> int:
 class Predicate(FormulaNode):
     """k mod `modulus` is one of `residues` (kept sorted, without repetition).
 
-    k is the position, or a count, which may be 0. There is at least one residue, since a
-    predicate of none is the formula F.
+    k is the position, or a count, which may be 0. Without a residue it would be the
+    formula F, and is refused.
     """
 
     modulus: int
