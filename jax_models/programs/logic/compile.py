@@ -177,7 +177,7 @@ def _largest_integer(model: Transformer) -> float:
 
 
 def _written(model: Transformer, coordinates: list[int]) -> tuple[float, int]:
-    """Sum of |entries| and count of nonzeros in rows `coordinates` of all outputs."""
+    """Sum of |entries| and count of nonzeros in rows `coordinates` of output maps."""
     written = [np.asarray(x.attention.output)[coordinates] for x in model.layers]
     total = sum(float(np.abs(part).sum()) for part in written)
     return total, sum(int(np.count_nonzero(part)) for part in written)
