@@ -205,7 +205,9 @@ def _go_through(
     expect_hook("progress", progress)
     started, blocks = time.perf_counter(), []
     for block in range(plan.num_blocks):
-        blocks.append(run_block(plan, block, ties))
+        # Merged at once: each holds tokens of length n.
+        found = run_block(plan, block, ties)
+        blocks = [blocks[0].merge(found)] if blocks else [found]
         if progress is not None:
             progress(block + 1, plan.num_blocks)
     return conclude(plan, blocks, ties, time.perf_counter() - started)

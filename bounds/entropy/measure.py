@@ -170,6 +170,9 @@ def averaged_floor(
     values = np.empty(weights.size)
     for kind in np.unique(pairs.kinds):
         rows = np.flatnonzero(pairs.kinds == kind)
+        if kind == OUTSIDE:
+            values[rows] = theorem.pair_bound(n, reading, OUTSIDE, math.inf).value
+            continue
         # Sorted, so that the ε of a group lie close together.
         rows = rows[np.argsort(epsilons[rows], kind="stable")]
         for group in np.array_split(rows, min(GROUPS, rows.size)):

@@ -1,12 +1,9 @@
 """Curves: influence against length, entropies, simulation, sensitivity.
 
-An influence is the size of the change of an output by replacing one symbol; a series
-has those of one model at several lengths n, and lines of bounds. Levels are the
+A series has the influences of one model at several n, and bounds on them. Levels are the
 cross-entropies of the best predictions from parts of a prefix; a floor is a lower bound
-on the cross-entropy of a model. A simulation runs hard attention by softmax at a
-temperature. A sensitivity is the number of positions that decide an output's sign. In
-figures of influence a colour is a weighting of attention, as of its exact values; a
-mark and dash is a kind of number.
+on the cross-entropy of a model. A simulation runs hard attention by softmax. In figures
+of influence a colour is a weighting of attention, a mark and dash a kind of number.
 """
 
 from collections.abc import Mapping, Sequence

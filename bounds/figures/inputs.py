@@ -1,9 +1,7 @@
 """Figures of one input: its symbols, or heat maps of its scan.
 
-An influence is the size of the change of a watched output by replacing the symbol at a
-position; a scan is a table of such changes, over positions, substitutes and watched
-rows. Influences are given by position, in increasing order, without positions that have
-none. The query is the watched position.
+A scan is a table of changes of an output over positions, substitutes and watched rows.
+Influences are given by increasing position. The query is the watched position.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Figure of a restriction: edges of possible attention by layer, before and after.
-
-A restriction fixes some tokens of an input of a hard-attention model so that the output
-at the query position no longer depends on the free ones.
-"""
+"""Figure of possible attention by layer, before and after some tokens are fixed."""
 
 import math
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,4 @@
-"""Figure of a sweep: columns of its axes and lines, and the rows drawn by them.
-
-A sweep runs a command for all combinations of values of its swept flags; each result is
-a row of a table with named columns.
-"""
+"""Figure of a table of results, a row for each combination of values of some flags."""
 
 import dataclasses
 import math
