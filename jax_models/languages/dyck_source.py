@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jax_models.arguments import expect_integer
 from jax_models.languages.automaton import AutomatonSource
@@ -33,7 +33,7 @@ from jax_models.languages.dyck import brackets_of
 from jax_models.run.device_memory import require_memory
 
 # Heights of strings, and the types of their brackets by height, or the moves.
-Walks: TypeAlias = tuple[Int[Array, "inputs"], Int[Array, "inputs *heights"]]
+Walks: TypeAlias = tuple[Int[Array, "inputs"], Int[Array, "inputs ..."]]
 # Open brackets of strings: number, types, validity.
 OpenBrackets: TypeAlias = tuple[
     Int[Array, "..."], Int[Array, "..."], Bool[Array, "..."]
@@ -48,8 +48,8 @@ class BracketSource(Source):
 
     @abc.abstractmethod
     def up_probabilities(
-        self, heights: Int[np.ndarray, "heights"]
-    ) -> Float[np.ndarray, "heights"]:
+        self, heights: Shaped[np.ndarray, "..."]
+    ) -> Float[np.ndarray, "..."]:
         """Returns u_h, the probability of an opening bracket, for each height h."""
 
     @abc.abstractmethod
@@ -213,8 +213,8 @@ class DyckSource(BracketSource):
         vars(self).update(name=f"dyck{self.num_types}", symbols=symbols)
 
     def up_probabilities(
-        self, heights: Int[np.ndarray, "heights"]
-    ) -> Float[np.ndarray, "heights"]:
+        self, heights: Shaped[np.ndarray, "..."]
+    ) -> Float[np.ndarray, "..."]:
         """Returns p at every height."""
         return np.full(np.shape(heights), self.up_probability)
 
@@ -291,8 +291,8 @@ class BoundedDyckSource(BracketSource):
         )
 
     def up_probabilities(
-        self, heights: Int[np.ndarray, "heights"]
-    ) -> Float[np.ndarray, "heights"]:
+        self, heights: Shaped[np.ndarray, "..."]
+    ) -> Float[np.ndarray, "..."]:
         """Returns p for heights below the depth D, and 0 for D."""
         return np.where(np.asarray(heights) < self.depth, self.up_probability, 0.0)
 

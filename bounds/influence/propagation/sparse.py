@@ -93,7 +93,7 @@ def touched_rows(
             Float[Array, "keys heads d_k"],
             Float[Array, "keys heads d_k"],
         ],
-    ) -> Bool[Array, "keys"]:
+    ) -> Bool[Array, "keys rows"]:
         at, keys, step = block
         keys, step = keys.swapaxes(0, 1), step.swapaxes(0, 1)
         old = compute_scores(attention, base.queries, keys, n, wanted, at)

@@ -79,7 +79,7 @@ def norm_defect(
 
 # Bounds by row or row's entry, and by part of a row.
 Defects: TypeAlias = Float[Array, "rows *width substitutions"]
-Reach: TypeAlias = Float[Array, "*parts substitutions"]
+Reach: TypeAlias = Float[Array, "..."]
 
 
 class Moved(NamedTuple):

@@ -147,7 +147,7 @@ def strings_to_test(
     seed: int,
     # longest length at all, the model's `exact_length`
     most: int,
-) -> Iterator[tuple[Int[np.ndarray, "inputs tokens"], bool]]:
+) -> Iterator[tuple[Int[np.ndarray, "_ _"], bool]]:
     """Yields strings by length, shortest first, and whether they are all of a length.
 
     Longer lengths, up to `longest` or `LONGEST`, have random strings: each has its own
@@ -221,7 +221,7 @@ def run_self_test(
     model: Transformer,
     formula: Formula,
     alphabet: tuple[str, ...],
-    groups: Sequence[tuple[Int[np.ndarray, "inputs tokens"], bool]],
+    groups: Sequence[tuple[Int[np.ndarray, "_ _"], bool]],
     progress: Callable[[int, int, int], None] = lambda done, total, length: None,
 ) -> dict[str, Any]:
     """Tests a model on groups of strings; returns counts of the test and the margin.
@@ -254,7 +254,7 @@ def run_self_test(
 
 
 def count_strings(
-    groups: Sequence[tuple[Int[np.ndarray, "inputs tokens"], bool]],
+    groups: Sequence[tuple[Int[np.ndarray, "_ _"], bool]],
 ) -> dict[str, Any]:
     """Lengths and numbers of strings and positions of a test without mismatches."""
     complete = [strings.shape[1] for strings, is_all in groups if is_all]

@@ -20,7 +20,7 @@ def run_self_test(
     model: Transformer,
     plan: ProgramPlan,
     program: CheckedProgram,
-    groups: Sequence[tuple[Int[np.ndarray, "inputs tokens"], bool]],
+    groups: Sequence[tuple[Int[np.ndarray, "_ _"], bool]],
     progress: Callable[[int, int, int], None] = lambda done, total, length: None,
 ) -> dict[str, Any]:
     """Counts of strings tested, in groups by length; `InputError` at any mismatch."""

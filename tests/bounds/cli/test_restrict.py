@@ -53,7 +53,7 @@ def test_a_finished_part_is_not_done_again(run, monkeypatch):
     def no_search(*arguments, **options):
         raise AssertionError("searched again")
 
-    monkeypatch.setattr(search, "Search", no_search)
+    monkeypatch.setattr(search.Search, "_fix_from", no_search)
     picture = OUT / "restriction.png"
     drawn = picture.read_bytes()
     picture.unlink()

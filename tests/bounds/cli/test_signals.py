@@ -46,7 +46,7 @@ command = types.SimpleNamespace(
     name="work",
     load=lambda: None,
     read=lambda arguments: Group(),
-    run=work,
+    plan=work,
 )
 main.COMMANDS, sys.argv = dict(work=command), ["attention-bounds", "work"]
 console()
