@@ -1,1 +1,1 @@
-"""Screens: estimates of all influences with error bounds, and their refinement."""
+"""Screens: estimates of all output changes by replacing a token, with error bounds."""

@@ -44,7 +44,7 @@ def norm_defect(
     known: Float[Array, "rows width substitutions"],
     unknown: Float[Array, "rows substitutions"],
 ) -> tuple[Float[Array, "rows substitutions"], Float[Array, "rows substitutions"]]:
-    """Upper bounds on a norm's change by e: beyond the base derivative, and in all."""
+    """Bounds on a normalisation's change by e: beyond base derivative, and in all."""
     # First |f(z + p + e) - f(z + p) - Df(z) e|, for |e| <= unknown; then both
     # |f(z + p + e) - f(z + p)| and |Df(z) e|.
     width, gain = math.sqrt(norm.scale.shape[0]), norm.largest
@@ -93,12 +93,12 @@ class Moved(NamedTuple):
 
 @functools.singledispatch
 def defect(operation: Operation, *rows: Moved) -> Defects:
-    """Bounds on an output's change by e beyond first order; by entry if `entrywise`."""
+    """Bounds on an operation's change by e beyond base derivative; see `entrywise`."""
     raise no_rule("defect", operation)
 
 
 def entrywise(operation: Operation) -> bool:
-    """True for activations and products, whose defects are bounded entry by entry."""
+    """True for activations and products, whose `defect` bounds each entry apart."""
     return isinstance(operation, Activation | Product)
 
 
@@ -141,7 +141,7 @@ def _(operation: Product, *rows: Moved) -> Defects:
 
 @functools.singledispatch
 def gain(operation: Operation, at: tuple[Any, ...], *reach: Reach) -> Reach:
-    """Upper bounds on an output's change as its inputs move from `at` by `reach`."""
+    """Upper bounds on an operation's change as inputs move from `at` by `reach`."""
     # `at` are the inputs [i, d] of a nonlinear operation where the change begins; `reach`
     # bounds the changes of its inputs, or of parts of equal width [p, i].
     raise no_rule("gain", operation)

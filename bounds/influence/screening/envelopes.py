@@ -2,11 +2,11 @@
 
 A row j of n attends to column m (a key with its value v_m) by the weight a_jm; b_j is
 the head's output. The sum over m of a_jm E_m, E_m >= 0 a size of the column's change,
-is wanted for every row j and each of i substitutions. An envelope is env_cm = max_j
-a_jm over the rows j of a group c of G: the sum is at most sum_m env_cm E_m, a product
-of [G, n] and [n, i]. Factors of the weights, one pair for each stretch of consecutive
-rows, give the first order of a change itself (`Field`); the same maxima of rho, the
-part of the weights that the factors miss, bound the rest.
+is wanted for every row j and each of i substitutions (of one token each). An envelope
+is env_cm = max_j a_jm over the rows j of a group c of G: the sum is at most sum_m
+env_cm E_m, a product of [G, n] and [n, i]. Factors of the weights, one pair for each
+stretch of consecutive rows, give the first order of a change itself (`Field`); the same
+maxima of rho, the part of the weights that the factors miss, bound the rest.
 
 Source: docs/screened.md, sections 2.5 and 2.6.
 """
@@ -51,7 +51,7 @@ class Factors:
 
 @pytree
 class Field:
-    """Sums over the changes of columns, weighted by the factor G, for stretches of rows."""
+    """Sums of the changes of columns times the factor G, for each stretch of rows."""
 
     # Needed once for a stretch, not for each of its rows, with x_m the changes of columns:
     #     P_r = sum_m G_rm W_v x_m,  K_r = sum_m G_rm W_k x_m,
@@ -65,7 +65,7 @@ class Field:
 def factorise(
     attention: Attention, prepared: PreparedLayer, rank: int, stretch: int
 ) -> Factors:
-    """Approximate factors of a layer's weights, with `rank` terms at most."""
+    """`Factors` of a layer's attention weights, with `rank` terms at most."""
     store, n = prepared.store, prepared.store.length
     heads, rank = attention.num_heads, min(rank, stretch, n)
     index = jnp.arange(n, dtype=jnp.int32)
@@ -88,7 +88,7 @@ def factorise(
         def times(
             columns: Float[Array, "heads columns rank"],
         ) -> Float[Array, "heads stretch rank"]:
-            """Product of the weights of the stretch's rows and `columns`."""
+            """Attention weights of the stretch's rows times `columns`."""
             of_tile = lambda at: contract("hjn,hnr->hjr", weights_of(at), columns)
             parts = jax.lax.map(of_tile, starts)
             return parts.swapaxes(0, 1).reshape(heads, stretch, -1)
@@ -96,7 +96,7 @@ def factorise(
         def transposed(
             rows: Float[Array, "heads stretch rank"],
         ) -> Float[Array, "heads rank tokens"]:
-            """Product of the transposed weights of the stretch's rows and `rows`."""
+            """Transposed attention weights of the stretch's rows times `rows`."""
             parts = rows.reshape(heads, -1, tile, rank).swapaxes(0, 1)
 
             def add(
@@ -127,7 +127,7 @@ def sum_field(
     values: Float[Array, "heads columns d_v"],
     here: Bool[Array, "columns substitutions"],
 ) -> Any:
-    """`Field` of the known changes of all columns but the replaced ones (`here`)."""
+    """`Field` of known changes (vectors) of all columns but the replaced (`here`)."""
     moves = (jnp.where(here[:, None], 0, x) for x in (moved.key, moved.value))
 
     def one(head: tuple[Any, ...]) -> tuple[Float[Array, "..."], ...]:
@@ -152,7 +152,7 @@ def field_at_rows(
     Float[Array, "rows heads d_v substitutions"],
     Float[Array, "rows heads substitutions"],
 ]:
-    """First-order changes by a field of head outputs and mean scores, for some rows."""
+    """Head output and mean score changes that a field makes, to first order, by row."""
     plain, scored, shared = (
         jax.lax.dynamic_index_in_dim(x, stretch, 1, keepdims=False)
         for x in (field.plain, field.scored, field.shared)
@@ -177,7 +177,7 @@ TILE_ELEMENTS = 2**20
 
 @pytree
 class Envelopes:
-    """Largest weights and weights times |v_m - b_j| of each group of rows; factors."""
+    """Maxima of a_jm and of a_jm |v_m - b_j| for each group of rows; factors."""
 
     # env_cm = max_j a_jm and value_cm = max_j a_jm |v_m - b_j| over the rows of a group; then
     # the same of |rho_jm|, since fields miss at most the sum over m of
@@ -195,7 +195,7 @@ def group_rows(
     lse: Float[np.ndarray, "rows"],
     groups: int,
 ) -> Int[np.ndarray, "groups size"]:
-    """Row indices of one head in at most `groups` groups, padded by repeated rows."""
+    """Row indices for one head in at most `groups` groups, padded by repeated rows."""
     n = queries.shape[0]
     given = queries, keys, lse[lse > -np.inf]
     if not all(np.isfinite(x).all() for x in given):
@@ -222,7 +222,7 @@ def group_rows(
 def _halves(
     features: Float[np.ndarray, "tokens features"], rows: Int[np.ndarray, "rows"]
 ) -> tuple[Int[np.ndarray, "low"], Int[np.ndarray, "high"]]:
-    """Two halves of `rows`, split along the direction of largest feature variance."""
+    """Indices `rows` in two halves, split along the largest variance of features."""
     here = features[rows] - features[rows].mean(axis=0)
     _, vectors = np.linalg.eigh(here.T @ here)
     order = np.argsort(here @ vectors[:, -1], kind="stable")

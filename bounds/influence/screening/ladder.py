@@ -7,8 +7,8 @@ error, which enclose it between a lower and an upper end; a level is a sharpness
 bound, by its envelopes, which bound attention weights for groups of rows. To evaluate a
 substitution is to compute its influence exactly. A moved run is the same computation
 with all inputs moved by a few roundings; a move is the change of a result in moved
-runs, and radii of rounding are made of moves. The base pass is that of the unchanged
-input.
+runs, from which come radii, bounds on rounding. The base pass is that of the unchanged
+input; the adjoint pass carries derivatives of the output back through the layers.
 
 Every substitution is screened at the first level. The largest estimates are evaluated;
 the best of them is a lower bound `lo` on the maximum, and a substitution whose upper
@@ -82,7 +82,7 @@ Ends: TypeAlias = Float[np.ndarray, "substitutions"]
 
 
 def block_sizes(request: InfluenceRequest) -> BlockSizes:
-    """Substitutions in a block and rows in a tile; raises if memory is too small."""
+    """Substitutions computed at a time and rows per tile; raises if memory is short."""
     INCREMENTAL.sizes(request)  # exact evaluations have to fit as well
     model, n = request.model, request.tokens.size
     which = jax.default_backend() != "cpu"
@@ -100,7 +100,7 @@ def block_sizes(request: InfluenceRequest) -> BlockSizes:
 
 
 def held_bytes(request: InfluenceRequest) -> float:
-    """Upper bound on bytes of all runs' base and adjoint passes and of envelopes."""
+    """Upper bound on bytes of every run's base and adjoint pass, and of envelopes."""
     model, n = request.model, request.tokens.size
     target = jax.eval_shape(lambda given: target_map(given, request.target), model)
     groups, rank = (max(sharpness) for sharpness in zip(*LADDER, strict=True))
@@ -127,7 +127,7 @@ class Climb:
         run: Run,  # its checkpoint and progress
         rounding: Done,
     ) -> None:
-        """Resumes a screen from the run's checkpoint, or starts one without results."""
+        """Resumes the screen from the checkpoint of `run`, or starts an empty one."""
         self.request, self.sizes = request, block_sizes(request)
         self.runs = runs_of(rounding)
         self._progress = run.progress or (lambda done, total: None)
@@ -154,7 +154,7 @@ class Climb:
         return np.flatnonzero(np.isnan(self.known.value) & may_exceed)
 
     def ends(self) -> tuple[Ends, Ends, Bool[np.ndarray, "substitutions"]]:
-        """Lower and upper ends of all influences; mask of ends including rounding."""
+        """Lower and upper ends of all influences; mask of those including rounding."""
         state, value = self.known, self.known.value
         known = np.isfinite(value)
         asked = self.request, value, state.value_move, self.magnitude
@@ -169,7 +169,7 @@ class Climb:
 
     @functools.cached_property
     def magnitude(self) -> float:
-        """Largest magnitude among model parameters and base pass, for radii."""
+        """Largest magnitude among parameters and base pass, for radii of rounding."""
         return magnitude_of(self.request, INCREMENTAL)
 
     def evaluate(self, chosen: Int[np.ndarray, "chosen"]) -> None:
@@ -197,7 +197,7 @@ class Climb:
         self._decide(lambda: np.sort(next(parts, chosen[:0])), runs)
 
     def _decide(self, undecided: Undecided, runs: int) -> None:
-        """Evaluates and times the batches of `undecided()`, until one is empty."""
+        """Evaluates and times the indices that `undecided()` returns, until none."""
         began = 0.0
 
         def timed() -> Int[np.ndarray, "block"]:
@@ -279,7 +279,7 @@ class Climb:
         return self.sizes.substitutions * count_devices(mesh)
 
     def _screening(self, count: int, groups: int, rank: int) -> list[Kernel]:
-        """Block computations that screen `count` substitutions: unmoved, then moved."""
+        """Computations that screen `count` substitutions: unmoved, then moved runs."""
         request, tokens = self.request, jnp.asarray(self.request.tokens)
         how = {"query": request.query, "target": request.target}
         if not self._bases:
@@ -374,7 +374,7 @@ def block_of(request: InfluenceRequest, way: Method) -> int:
 
 
 def next_size(size: int, seconds: float, block: int) -> int:
-    """Substitutions to evaluate next: whole blocks for about `PART_SECONDS`."""
+    """Number to evaluate next, in whole blocks that take about `PART_SECONDS`."""
     # Capped: the first part's seconds are mostly compiling.
     wanted = min(4.0, PART_SECONDS / max(seconds, 1e-3)) * size
     # Clocks of processes differ, and parts have to be the same: all take the first's.
@@ -390,7 +390,7 @@ MANY = 64
 
 
 def _pays(climb: Climb, count: int, budget: int) -> bool:
-    """True if a level costs less than `count` evaluations, or `budget` is too small."""
+    """True if a level costs less than `count` evaluations, or they exceed `budget`."""
     first = climb.known.levels[0]
     # By counts of products a term of the factors costs a substitution some twelfth of
     # the first level. The preparation of a level is left out.
@@ -445,13 +445,13 @@ class Screened(Screen):
         return BASE_PASSES + LEVEL_PASSES * request.position.size / request.tokens.size
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes:
-        """Substitutions in a block of a level and rows in a tile; see `block_sizes`."""
+        """Substitutions screened at a time and rows per tile; see `block_sizes`."""
         return block_sizes(request)
 
     def enclose(
         self, request: InfluenceRequest, run: Run, rounding: Done
     ) -> Enclosures:
-        """Enclosures of all influences: by levels, then by exact evaluations."""
+        """Lower and upper ends of all influences, by levels and then exact values."""
         climb = Climb(request, run, rounding)
         rtol = self.rtol
         budget = request.position.size if self.budget is None else self.budget

@@ -1,7 +1,8 @@
 """Base and adjoint pass of a screened layer: attention's derivative, transposed.
 
 The base pass is that of the unchanged input; cotangents are derivatives of the watched
-quantity, the target, one for each of its entries (`classes`). With base weights a_jm,
+quantity, the target, one for each of its entries (`classes`), which the adjoint pass
+carries back. A column is a key with its value. With base attention weights a_jm,
 query q_j, value v_m, head output b_j and dq_j the change of the query, a change x_m of
 row m of attention's input moves head h of row j, to first order, by
 
@@ -37,7 +38,7 @@ from jax_models.weighting.softmax_summary import SoftmaxSummary
 
 @pytree
 class RowStatistics:
-    """Moments of keys and values under base weights, for each row and head."""
+    """Moments of keys and values under base attention weights, by row and head."""
 
     # With weights a_m over the visible keys, mean key kbar and output b of a head:
     #     X_m = |k_m - kbar|,  V_m = |v_m - b|,  Cov = sum_m a_m (v_m - b)(k_m - kbar)^T.
@@ -68,7 +69,7 @@ def tile_weights(
     index: Int[Array, "keys"],
     length: int,
 ) -> tuple[Float[Array, "heads rows keys"], Bool[Array, "rows keys"]]:
-    """Softmax weights of rows on a tile of keys, and the mask of keys each row sees."""
+    """Attention weights of rows on a tile of keys; mask of the keys that a row sees."""
     scores = compute_scores(attention, rows.queries, keys, length, rows.at)
     seen = visible(attention.sight, rows.at, index)
     # A row that sees no key has a log-partition function of -inf; -inf - (-inf) is NaN.
@@ -80,7 +81,7 @@ def tile_weights(
 def weigh_rows(
     attention: Attention, prepared: PreparedLayer, positions: Int[Array, "rows"]
 ) -> RowStatistics:
-    """Moments of keys and values under base weights, of the rows at `positions`."""
+    """`RowStatistics` of the rows at `positions`."""
     store, n = prepared.store, prepared.store.length
 
     def run(
@@ -146,7 +147,7 @@ def add(first: Any, second: Any) -> Any:
 
 
 def add_and_maximise(first: Any, second: Any) -> Any:
-    """Sum of the first and maximum of the second pytrees of two pairs, by entry."""
+    """Entry-wise sum of two pairs' first pytrees, and maximum of their second ones."""
     return add(first[0], second[0]), jax.tree.map(jnp.maximum, first[1], second[1])
 
 
@@ -163,7 +164,7 @@ def pull_columns(
     positions: Int[Array, "rows"],
     heads: Float[Array, "rows classes concatenated"],
 ) -> Float[Array, "columns classes width"]:
-    """Cotangents N_m of attention's input by keys and values, from head cotangents."""
+    """Cotangents N_m of attention's input m as key and value, from those of heads."""
     store, n = prepared.store, prepared.store.length
     count, c = attention.num_heads, heads.shape[1]
     everywhere = jnp.arange(n, dtype=jnp.int32)
@@ -214,7 +215,7 @@ class BaseRows:
 
 @pytree
 class ScreenedLayer:
-    """Results of base and adjoint pass in a layer: by row, by column, and map norms."""
+    """Results of base and adjoint pass in a layer; norms of its key and value maps."""
 
     prepared: PreparedLayer
     by_row: BaseRows

@@ -64,7 +64,7 @@ def sum_columns(
     values: Float[Array, "heads columns d_v"],
     here: Bool[Array, "columns substitutions"],
 ) -> tuple[ColumnSums, Field | None]:
-    """Bounds on sums of column changes without `here`, by group of rows; the field."""
+    """Bounds on sums of changes of columns not `here`, by group of rows; the field."""
     # Rows of a group are of like weights. The field is the known part of the first order,
     # None without factors.
 
@@ -129,7 +129,7 @@ def screen_layer(
     row_tile: int,
     exact: bool,
 ) -> tuple[State, Float[Array, "classes substitutions"], Float[Array, "substitutions"]]:
-    """Row changes after the layer; the layer's terms of estimate and error bound."""
+    """Changes of output rows; the layer's terms of the estimate and its error bound."""
     layer, base, envelopes = middle.layer, middle.base, middle.envelopes
     store, position = base.prepared.store, state.position
     inputs = read_inputs(layer, base.prepared.rows, state)
@@ -191,7 +191,7 @@ def _screen_rows(
     Float[Array, "..."],
     Float[Array, "..."] | None,
 ]:
-    """Known changes of rows; bounds on unknown ones, reads, error; field's effect."""
+    """Known row changes; bounds on unknown ones, on reads, on error; field's effect."""
     layer, base = middle.layer, tile.base
     attention, statistics = layer.attention, base.statistics
     replaced, column = replace_column(attention, base, tile.at, columns)

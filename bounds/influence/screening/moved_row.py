@@ -1,12 +1,12 @@
 """One row per substitution whose keys have all changed: known change, bounded rest.
 
 A column is a key with its value; base values are those of the unchanged input, and i is
-the replaced position. A substitution changes rows and columns by known vectors, then by
-unknown ones of which only norm bounds are held. The configuration is the row's
-attention after all known changes, evaluated exactly (`configure_row`). Around it, at
-attention weights w_m, the effect of the unknown changes of all columns and of the query
-is bounded by the softmax lemma (`softmax_defect`), with exact sums over the columns.
-The row map is the part of the layer after attention.
+the replaced position. A substitution, of token i, changes rows and columns by known
+vectors, then by unknown ones of which only norm bounds are held. The configuration is
+the row's attention after all known changes, evaluated exactly (`configure_row`). Around
+it, at attention weights w_m, the effect of the unknown changes of all columns and of
+the query is bounded by the softmax lemma (`softmax_defect`), with exact sums over the
+columns. The row map is the part of the layer after attention.
 
 Source: docs/screened.md, sections 2.9 and 2.10.
 """
@@ -263,7 +263,7 @@ def carry_row(
     moved: MovedColumns | None,  # None where all changes of the layer's input are known
     tile: int,
 ) -> CarriedRow:
-    """Changes of rows after a layer, from `own` before it and those of all columns."""
+    """Output row changes of a layer, from its input row's (`own`) and all columns'."""
     # Each row is evaluated exactly with all known changes made. Around that, unknown changes
     # move it by the base derivative, which the cotangents carry back, and by the rest: the
     # derivative there is another, and attention and the row map are not linear.
@@ -311,7 +311,7 @@ def reach_row(
     ],  # changes of the row and of its heads
     further: tuple[Float[Array, "substitutions"], OfHeads],  # bounds on unknown ones
 ) -> Float[Array, "substitutions"]:
-    """Norm bound on a layer's output row change by unknown changes of row and heads."""
+    """Norm bound on an output row's change by unknown ones of its row and heads."""
     program, names = layer.writes, ("y", "heads")
     moved = program.change(base.rows, dict(zip(names, known, strict=True)))
     there = {name: row + moved[name] for name, row in base.rows.items()}

@@ -157,7 +157,7 @@ class Replaced:
 def replace_column(
     attention: Attention, base: BaseRows, at: Int[Array, "rows"], columns: Columns
 ) -> tuple[Replaced, ReplacedColumn]:
-    """Effect of replacing column i on rows `at`, and its norms for `head_defect`."""
+    """Effect of replacing column i on rows `at`; its norm bounds for `head_defect`."""
     statistics, position = base.statistics, columns.position
     queries, summary = swapped((statistics.query, base.summary))
 

@@ -5,7 +5,8 @@ values are those of the unchanged input; cotangents are derivatives of the watch
 output's entries (`classes`). The row map F takes a row y and its heads' outputs b to
 the layer's output row. A known change (p_y, p_b) goes through exactly. Of a further
 change e only norms of parts are known (its *sources*: the row itself, then every head).
-A *defect* is the part of a change beyond the derivative at the base.
+A *defect* is the part of a change beyond the derivative at the base. Reads are keys,
+values and the watched row's scores of the last layer, each by head.
 
 Source: docs/screened.md, sections 2.7, 2.8 and 2.10.
 """
@@ -35,7 +36,7 @@ Parts: TypeAlias = tuple[tuple[int, int], ...]
 
 @pytree
 class LastReads:
-    """Last layer and its watched row's query, with maps to keys, values and scores."""
+    """Last layer and its watched row's query: maps from its input rows to reads."""
 
     # An unknown change e of row m moves a head's key in the last layer by W_k e, its value by
     # W_v e and the score of the watched row by q^T W_k e. Norms of these three, by the parts
@@ -45,7 +46,7 @@ class LastReads:
 
     @property
     def maps(self) -> tuple[Float[Array, "heads _ width"], ...]:
-        """W_k, W_v and q^T W_k of every head; under pre-norm they apply to normed rows."""
+        """W_k, W_v and q^T W_k by head; under pre-norm they apply to normed rows."""
         key, value = (
             self.layer.attention.key_by_head,
             self.layer.attention.value_by_head,
@@ -54,18 +55,18 @@ class LastReads:
 
     @property
     def parts(self) -> Parts:
-        """(heads, width) of each of the stacked `maps`."""
+        """Number of heads and output width of each of the `maps`."""
         return tuple((x.shape[0], x.shape[1]) for x in self.maps)
 
     @property
     def map_norms(self) -> Float[Array, "reads"]:
-        """Upper bounds on spectral norms of the maps: keys, values, scores of every head."""
+        """Upper bounds on spectral norms of `maps`, one for each head of each."""
         return jnp.concatenate([spectral_norms(x) for x in self.maps])
 
     def derivative(
         self, rows: Float[Array, "rows width"]
     ) -> Float[Array, "*rows maps width"]:
-        """Derivative of the stacked `maps` at rows; one for all without a pre-norm."""
+        """Derivative of stacked `maps` at rows; the same for all without pre-norm."""
         maps = jnp.concatenate([x.reshape(-1, x.shape[-1]) for x in self.maps])
         program = self.layer.reads
         return pull(program, {"y": rows}, {program.output: maps})["y"]
@@ -98,7 +99,7 @@ def make_row_map(
     # The last layer, if it reads these rows.
     reader: LastReads | None = None,
 ) -> tuple[RowMap, dict[str, Float[Array, "rows classes _"]]]:
-    """Row map's derivative norms at rows, and cotangents of its inputs by name."""
+    """`RowMap` of rows at the base, and cotangents of the row map's inputs by name."""
     program, (r, _, d) = layer.writes, cotangents.shape
     wanted = pull(program, base.rows, {program.output: cotangents})
     read = {
@@ -229,7 +230,7 @@ def _norms(
     derivative: Float[Array, "*rows out read"],
     of_entries: bool,
 ) -> Float[Array, "rows ..."]:
-    """Norm bounds of a derivative by output part; by input entry if `of_entries`."""
+    """Norms of a derivative for each of `parts`; by input entry if `of_entries`."""
     *lead, _, read = derivative.shape
 
     def norm(maps: Float[Array, "*batch out read"]) -> Float[Array, "..."]:

@@ -7,7 +7,8 @@ model's output, with entries `classes`. A substitution replaces one token; betwe
 layers it changes rows by known vectors, and by unknown ones of which only a norm bound
 is held. The estimate is the known change of the target and, to first order, the effect
 of the unknown changes. Envelopes bound attention weights for groups of rows; a level is
-a fineness of these groups. The base pass is that of the unchanged input.
+a fineness of these groups. The base pass is that of the unchanged input; the adjoint
+pass carries the target's derivatives back through the layers.
 
 Source: docs/screened.md, section 2, with the identity and its proof.
 """
@@ -100,7 +101,7 @@ def _unknown_columns(
 
 @pytree
 class ScreenBase:
-    """Results of base pass and adjoint pass (target derivatives), by layer."""
+    """Results of base pass and adjoint pass, by layer."""
 
     first: PreparedLayer
     middle: tuple[ScreenedLayer, ...]
@@ -194,7 +195,7 @@ def screen_states(
     target: str,
     row_tile: int,
 ) -> tuple[ScreenedBlock, tuple[State, ...]]:
-    """Estimates of a block of substitutions; row changes before each layer but one."""
+    """Estimates of a block of substitutions; changes of input rows of layers 2, 3 on."""
     model, base = level.model, level.base
     states = [enter(level, position, symbol, row_tile)]
     zeros = jnp.zeros(position.shape, model.dtype)
@@ -225,7 +226,7 @@ def enter(
     symbol: Int[Array, "substitutions"],
     row_tile: int,
 ) -> State:
-    """Exact changes of all rows after the first layer, by each substitution."""
+    """Exact changes of the first layer's output rows, by each substitution."""
     model, tokens, first = level.model, level.tokens, level.base.first
     layer = model.layers[0]
     replaced = replace_tokens(model, tokens, first, position, symbol)

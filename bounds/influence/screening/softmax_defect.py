@@ -1,12 +1,12 @@
 """The softmax lemma: an upper bound on a head's change beyond its base derivative.
 
 A column is a key with its value; base values are those of the unchanged input, column i
-is the replaced one. One row and head. A *reference* has weights w_m (sum 1), values r_m
-and output c. Every column then moves: its score by s_m = s0_m + s1_m, s0 linear in the
-columns' and the query's change and s1 their product, its value by x_m; |s_m| <= y_m. To
-first order the output moves by *linear* = sum_m w_m [s0_m (r_m - c) + x_m]. X and V are
-the distances of a key and a value from the row's base means. The replacement changes
-the derivative too: its *turning*.
+is that of the replaced token. All is for one row and head. A *reference* has weights
+w_m (sum 1), values r_m and output c. Every column then moves: its score by s_m = s0_m +
+s1_m, s0 linear in the columns' and the query's change and s1 their product, its value
+by x_m; |s_m| <= y_m. To first order the output moves by *linear* = sum_m w_m [s0_m (r_m
+- c) + x_m]. X and V are the distances of a key and a value from the row's base means.
+The replacement changes the derivative too: its *turning*.
 
 Source: docs/screened.md, sections 2.3 and 2.4.
 """
@@ -126,7 +126,7 @@ class HeadDefect:
 
 
 def head_defect(sums: ColumnSums, row: MovedRow, column: ReplacedColumn) -> HeadDefect:
-    """Bounds on a head's change beyond base derivative and replacement of column i."""
+    """`HeadDefect` beyond the base derivative and the replacement of column i."""
     # The reference is the base with column i replaced: weights t before and t' after, all
     # others times f, outputs b and c = b + a. Its derivative is not the base's; the part of
     # the difference by known changes is known (`turn_derivative`).

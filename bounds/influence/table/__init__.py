@@ -1,1 +1,1 @@
-"""Tables of scans, changes of an output by edits of an input, and their reductions."""
+"""Scans, tables of output changes by edits of an input, and rules that reduce them."""

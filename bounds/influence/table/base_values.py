@@ -2,7 +2,8 @@
 
 A scan is a table of changes of a target (numbers read from the model's output at
 watched rows) by substitutions of the input's symbols, or of reductions of these
-changes; a cell is one of its numbers.
+changes; a cell is one of its numbers. Radii are bounds on rounding, from runs with
+slightly moved inputs.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ class Base:
     request: InfluenceRequest
 
     def __call__(self) -> Float[np.ndarray, "*axes"] | None:
-        """Values of the target; None unless each cell is a signed change of a value."""
+        """Target's base values; None unless each cell is a signed change of one."""
         layout = self.request.layout
         assert layout is not None
         reduction = layout.reduction
@@ -40,7 +41,7 @@ class Base:
         return None if found is None else self._on_axes(found[0])
 
     def radii(self) -> Float[np.ndarray, "*axes"]:
-        """Rounding radii of the values, if there are any; NaN for a bare function."""
+        """Rounding radii of the base values; NaN if the model is a bare function."""
         runs = RUNS if isinstance(self.request.model, Transformer) else 0
         found = [_watched_values(one) for one in requests(self.request, runs)]
         (values, largest), *again = [one for one in found if one is not None]

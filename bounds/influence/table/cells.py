@@ -1,8 +1,8 @@
 """Cells of a scan: values with their ends, and the names of their axes.
 
 A scan is a table of changes of an output by edits of an input at each position; a cell
-is one of its numbers, with a lower and an upper end. The target is the vector of
-numbers that is read from the model's output at a watched row.
+is one of its numbers, with a lower and an upper bound, its ends. The target is the
+vector of numbers that is read from the model's output at a watched row.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ class Cells(Answer):
         return None if self.base_of is None else self.base_of()
 
     def place(self, cell: tuple[int, ...]) -> dict[str, Any]:
-        """Position, symbol, row and target entry of a cell; None if reduced over all.
+        """Position, symbol, row and target entry of a cell; None for a reduced axis.
 
         Args:
             cell: index into `values`.

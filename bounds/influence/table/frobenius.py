@@ -1,7 +1,8 @@
 """Map of a categorical Jacobian: one norm for each pair of a position and a row.
 
 J[i, s, j, t] is the change of row j's target entry of symbol t where position i is
-replaced by symbol s; it is 0 for the input's own symbol. Source: Zhang, Wayment-Steele,
+replaced by symbol s; it is 0 for the input's own symbol. A layout has the table's axes;
+a piece is the part of the tensor J of one position i. Source: Zhang, Wayment-Steele,
 Brixi, Wang, Kern, Ovchinnikov, Protein language models learn evolutionary statistics of
 interacting sequence motifs, 2024.
 """
@@ -60,7 +61,7 @@ class Frobenius(Reduction):
         choose_name("wild_type", self.wild_type, get_args(WildType))
 
     def check(self, layout: Layout) -> None:
-        """Refuses symbols varying by position, maps without transpose, big tensors."""
+        """Refuses symbols differing by position, maps lacking a transpose, big tensors."""
         if (layout.symbols != layout.symbols[:1]).any():
             raise InputError(
                 "Frobenius is over symbols that are the same at all positions; give "
@@ -95,7 +96,7 @@ class Frobenius(Reduction):
     def make(
         self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "positions rows"]:
-        """Computes the map; calls `pieces` twice if a tensor to centre does not fit."""
+        """Computes the map; calls `pieces` twice if memory lacks room to centre J."""
         tensor = (*layout.cells.shape, *layout.shape)
         # A transpose pairs by name: rows go with positions, entries with symbols.
         rows: Any = slice(None)
@@ -175,7 +176,7 @@ def _places(
 def _norms(
     block: Float[np.ndarray, "symbols rows classes"],
 ) -> Float[np.ndarray, "rows"]:
-    """Norm of each row's changes over symbols and target entries."""
+    """Norm of each watched row's changes over symbols and target entries."""
     # Scaled by their largest: squares of small numbers underflow.
     top = np.abs(block).max(axis=(0, 2), initial=0.0)
     scaled = block / np.where(top > 0, top, 1.0)[:, None]
@@ -183,5 +184,5 @@ def _norms(
 
 
 def _fits(tensor: tuple[int, ...]) -> bool:
-    """True if the tensor takes at most a quarter of the machine's memory."""
+    """True if a tensor of this shape takes at most a quarter of the memory."""
     return 8.0 * math.prod(tensor) <= host_bytes() / 4

@@ -25,7 +25,7 @@ Chosen: TypeAlias = tuple[int, ...] | None
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Rule that reads a row's change: its norm, its largest entry, or all entries."""
+    """Rule that reads an output row's change: norm, largest entry, or all entries."""
 
     # "norm": Euclidean norm over classes, or the change itself of one class; "largest":
     # largest absolute value over classes; "signed": all classes.
@@ -112,7 +112,7 @@ class Layout:
         allowed: Sequence[int],  # the symbols where none are given
         **axes: Any,  # the fields behind `cells`
     ) -> Self:
-        """Layout in the order listed; refuses a position or symbol listed twice."""
+        """Layout of positions and symbols as listed; refuses one listed twice."""
         n, each = pairs.length, pairs.vocab_size
         at = np.arange(n) if positions is None else np.asarray(positions, np.int64)
         to = np.asarray(sorted(allowed) if symbols is None else symbols, np.int64)
@@ -140,7 +140,7 @@ class Layout:
     def only(
         self, rows: Int[np.ndarray, "positions"] | slice, count: int = 0
     ) -> tuple[Self, Int[np.ndarray, "substitutions"]]:
-        """Layout of the table's `rows`; indices of at least `count` substitutions."""
+        """Layout of positions at `rows`; indices of at least `count` substitutions."""
         cells = self.cells[rows]
         kept = np.sort(cells[cells >= 0])
         if kept.size < count:
@@ -153,12 +153,12 @@ class Layout:
 
     @property
     def diagonal(self) -> Bool[np.ndarray, "positions rows"]:
-        """Mask of pairs whose position is the watched row."""
+        """Mask of pairs of a position and a watched row that are the same position."""
         return self.positions[:, None] == self.rows
 
     @property
     def zeroes_diagonal(self) -> bool:
-        """True if cells whose position is the watched row are set to 0."""
+        """True if cells whose position is the watched row's are set to 0."""
         return self.of_row and not (self.keeps_diagonal or self.reduction.square)
 
     @property
@@ -186,7 +186,7 @@ class Layout:
     def trim(
         self, array: Shaped[np.ndarray, "..."], axes: Sequence[str]
     ) -> tuple[Shaped[np.ndarray, "..."], tuple[str, ...]]:
-        """Array and axis names without axes of a lone row or entry or of no symbols."""
+        """`array` and axis names, without axes of a lone row or entry or no symbol."""
         # A list of one row keeps its axis.
         gone = {"row"} if self.alone else set()
         gone |= {"target"} if self.width == 1 else set()
@@ -195,7 +195,7 @@ class Layout:
         return array, tuple(x for x in axes if x not in gone)
 
     def slots(self, count: int) -> Int[np.ndarray, "substitutions"]:
-        """Flat index of the cell of each of `count` substitutions; -1 for no cell."""
+        """Flat table index of each of `count` substitutions; -1 for one in no cell."""
         there = np.flatnonzero(self.cells >= 0)
         found = np.full(count, -1)
         found[self.cells.ravel()[there]] = there
@@ -204,7 +204,7 @@ class Layout:
     def pieces(
         self, blocks: Iterable[Float[np.ndarray, "substitutions ..."]]
     ) -> Iterator[Piece]:
-        """Yields readings by position, from blocks of readings in substitution order."""
+        """Yields readings by position, from blocks of them in substitution order."""
         # A position is complete when its last substitution is there. Positions may be in any
         # order in the table, and readings come by substitution: those behind the last
         # complete position are held.
@@ -228,7 +228,7 @@ class Layout:
     def in_order(
         self, table: Float[np.ndarray, "positions ..."]
     ) -> Iterator[Float[np.ndarray, "substitutions ..."]]:
-        """Yields each position's readings in substitution order, from the whole table."""
+        """Yields each position's readings in substitution order, from a whole table."""
         for row in np.argsort(
             self.cells.max(axis=1, initial=-1), kind="stable"
         ).tolist():

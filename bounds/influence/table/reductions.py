@@ -3,7 +3,7 @@
 A scan is a table of changes of watched rows of a model's output by substitutions (a
 symbol put in at a position). A reading is the number, or the numbers, read off the
 change by one substitution; the readings of one position are reduced at a time. A
-layout has the axes of the table.
+layout has the axes of the table, and a cell is one number of the table.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from jax_models.run.device_memory import require_memory
 
 @dataclasses.dataclass(frozen=True)
 class Table(Reduction):
-    """No reduction: each cell is one norm (one entry keeps its sign) or all entries."""
+    """No reduction: a cell is a row's norm (signed if of one entry) or one entry."""
 
     kind: Kind = "norm"
     by_target: bool = False
@@ -39,7 +39,7 @@ class OverSubstitutes(Reduction):
     def make(
         self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "positions rows"]:
-        """Reduced readings by position and row; NaN where nothing is substituted."""
+        """Reduced readings by position and row; NaN at positions without substitute."""
         values = np.full((len(layout.positions), *layout.shape), np.nan)
         for row, _, found in pieces():
             values[row] = self.over(found, axis=0)
@@ -58,7 +58,7 @@ class Function(Reduction):
     def make(
         self, layout: Layout, pieces: Callable[[], Iterable[Piece]]
     ) -> Float[np.ndarray, "..."]:
-        """Values of the function by position; NaN where nothing is substituted."""
+        """Function's values by position; NaN at positions without a substitute."""
         made: dict[int, Float[np.ndarray, ...]] = {}
         for row, columns, found in pieces():
             changes = np.zeros((layout.cells.shape[1], *layout.shape))
@@ -119,13 +119,13 @@ def as_reduction(reduce: Reduce) -> Reduction:
 
 
 def bytes_of(*shape: int) -> float:
-    """Bytes of float64 values of a shape with their lower and upper ends."""
+    """Bytes of an array of float64 values and of their lower and upper bounds."""
     # In floats, since a product of large sizes overflows as an integer.
     return 3 * 8 * float(np.prod([float(x) for x in shape]))
 
 
 def require_table(what: str, layout: Layout) -> None:
-    """Raises if the values of a layout do not fit the machine's memory."""
+    """Raises if a table of this layout does not fit the machine's memory."""
     by_symbol, made = layout.cells.shape[1:], layout.shape
     if not layout.reduction.by_cell:
         # A reduction holds the readings of one position at a time.

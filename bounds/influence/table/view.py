@@ -28,7 +28,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Values on the axes of a figure's shape; over other axes, the largest size."""
+    """Values on a figure's axes; of those along other axes, the largest absolute one."""
 
     # Stays "auto" for scans without rows whose symbols are too many or no axis.
     shape: str
@@ -75,7 +75,7 @@ def check_shape(shape: str, axes: Sequence[str]) -> None:
 
 
 def largest_label(scan: Cells, quantity: str) -> str:
-    """Label `quantity`, named a largest absolute value if a figure shows such."""
+    """Axis label: `quantity`, as largest absolute value where the figure shows that."""
     chosen = len(scan.axes) > 1 or bool((scan.values < 0).any())
     named = not chosen or quantity.startswith("largest")
     return quantity if named else f"largest absolute value: {quantity}"
@@ -86,7 +86,7 @@ def _largest(
 ) -> tuple[
     Float[np.ndarray, "..."], Float[np.ndarray, "..."], Int[np.ndarray, "..."] | None
 ]:
-    """Values and radii along `axes`, largest over other axes, and its substitutes."""
+    """Values along `axes`, largest over the others; their radii and substitutes."""
     values = scan.values
     radii = np.maximum(scan.upper - values, values - scan.lower)
     others = [i for i, axis in enumerate(scan.axes) if axis not in axes]

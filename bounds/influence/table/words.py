@@ -1,6 +1,7 @@
 """Watched rows and reductions of a scan from the words of a command line.
 
-A scan is a table of changes of rows of an output by edits of an input at each position.
+A scan is a table of changes of rows of an output by edits of an input at each position;
+a reduction makes one number of several.
 """
 
 from typing import Any

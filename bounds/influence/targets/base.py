@@ -115,11 +115,11 @@ class _Row(Target):
     def change(
         self, base: Float[Array, "width"], change: Float[Array, "*batch width"]
     ) -> Float[Array, "*batch width"]:
-        """Change of the row, returned as given."""
+        """Change of the row that the target reads, returned as given."""
         return change
 
     def value(self, base: Float[Array, "width"]) -> Float[Array, "width"]:
-        """Row `base`, returned as given."""
+        """Unchanged input's row `base`, returned as given."""
         return base
 
 

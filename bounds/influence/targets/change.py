@@ -45,7 +45,7 @@ def change_target(
     output: Float[Array, "width"],
     change: Float[Array, "*batch width"],
 ) -> tuple[Float[Array, "classes"], Float[Array, "*batch classes"]]:
-    """Row after the exit and its exact change, from a row before it and its change."""
+    """Exit's output row and its exact change, from its input row and its change."""
     program = exit_program(model, reads)
     base = program.value({"y": output})
     return base[program.output], program.change(base, {"y": change})[program.output]
@@ -73,7 +73,7 @@ def differences(
     base: Float[Array, "*substitutions rows width"],  # of all, or of each of them
     changed: Float[Array, "substitutions rows width"],
 ) -> Float[Array, "substitutions watched classes"]:
-    """Target's changes from base to changed rows: differences of values, or by rule."""
+    """Target's changes from base to changed rows: value differences or its own rule."""
     if base.ndim == changed.ndim:
         of_one = functools.partial(differences, target)
         return jax.vmap(lambda x, y: of_one(x, y[None])[0])(base, changed)
@@ -137,7 +137,7 @@ def nonlinear_head(model: Transformer, target: Any) -> str | None:
 
 
 def target_map(model: Transformer, target: str) -> Float[Array, "classes width"]:
-    """Linear map from final activation changes to target changes, if head is affine."""
+    """Linear map from final activation changes to target changes, of an affine head."""
     identity = jnp.eye(model.width, dtype=model.dtype)
     if target == "activation":
         return identity

@@ -1,6 +1,7 @@
 """A caller's own function of a row of logits as the watched target.
 
-Method "exhaustive" calls it on the logits of the unchanged and of every changed input.
+A target is a quantity watched of a model's output. Method "exhaustive" calls the
+function on the logits of the unchanged and of every changed input.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Log-probabilities as targets: of all symbols, of one, or its negative, the loss.
 
-The base is a row of logits of the unchanged input, and changes are its changes when a
-symbol of the input is replaced.
+A target is a quantity watched of a model's output. The base is a row of logits of the
+unchanged input, and changes are its changes when a symbol of the input is replaced.
 """
 
 import dataclasses

@@ -107,14 +107,14 @@ class LogProbabilitySum(Target):
     def _own(
         self, rows: Float[Array, "*batch rows vocab"]
     ) -> Float[Array, "*batch rows 1"]:
-        """Entry of each row of `rows` at the symbol that the row counts."""
+        """Entry of each row of `rows` at that row's symbol of `symbols`."""
         at = jnp.broadcast_to(jnp.asarray(self.symbols)[:, None], (*rows.shape[:-1], 1))
         return jnp.take_along_axis(rows, at, axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)
 class InputSum:
-    """Sum over rows of the log-probability of one symbol of the input each."""
+    """Rule for a `LogProbabilitySum` of an input's own symbols, one for each row."""
 
     ahead: int  # offset from a row to its symbol: 0 its own, 1 the next
     row: int  # first row, from 0
@@ -122,7 +122,7 @@ class InputSum:
     def of_input(
         self, tokens: Int[np.ndarray, "tokens"], special: Sequence[int]
     ) -> LogProbabilitySum:
-        """The sum for an input, without its special symbols."""
+        """`LogProbabilitySum` of an input's symbols, without special ones."""
         # The last row has no next symbol in the input.
         rows = np.arange(self.row, max(self.row, tokens.size - self.ahead))
         rows = rows[~np.isin(tokens[rows + self.ahead], special)]

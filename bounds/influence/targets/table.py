@@ -1,6 +1,7 @@
 """The table of targets by name, and checks of a requested target.
 
-A target is a quantity watched of a model's output at one or more watched rows.
+A target is a quantity watched of a model's output at one or more rows (positions). A
+sequence head classifies a sequence from one row of its own.
 """
 
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ Watched: TypeAlias = str | Target | TargetFunction
 
 
 def as_value(target: Any) -> Any:
-    """Target of a name; `target` itself if it is not a name."""
+    """Target that a name stands for; `target` itself if it is not a name."""
     return _NAMED[target]() if isinstance(target, str) else target
 
 
