@@ -48,7 +48,7 @@ def no_rule(reading: str, operation: Operation) -> InputError:
 def unsupported_attention(
     layers: tuple[Layer, ...], known: tuple[str, ...] = ()
 ) -> str | None:
-    """Reason that some layer's attention has a part that is not `known`, or None."""
+    """Reason for refusal: a layer's attention has a part not in `known`; or None."""
     # Forward passes and exact changes use `jax_models.model.attending`, which has all
     # parts; `known` names the parts that the method follows itself.
     for depth, layer in enumerate(layers):
@@ -86,7 +86,7 @@ def unsupported_dropout(model: Transformer) -> str | None:
 
 
 def unsupported_model(model: Transformer, known: tuple[str, ...] = ()) -> str | None:
-    """Reason that a model has parts other than plain layers and `known`, or None."""
+    """Reason for refusal: a model part is not a plain layer or in `known`; or None."""
     if isinstance(model.position, PairTable):
         return unsupported_dropout(model)
     if model.token_dropout is not None:
@@ -104,7 +104,7 @@ def unsupported_model(model: Transformer, known: tuple[str, ...] = ()) -> str | 
 
 
 def of_one_text(model: Transformer, symbols: Collection[int]) -> Transformer:
-    """Model equal on inputs of `symbols`, without token types if no separator is one."""
+    """Model of equal outputs on inputs of `symbols`, without unused token types."""
     table = model.position
     # Unchanged without token types, and where a separator may begin the second type.
     if not isinstance(table, PairTable) or table.separator in symbols:
@@ -117,7 +117,7 @@ def unsupported_operation(
     reading: Callable[..., Any],
     apart: type[Operation] | tuple[()] = (),
 ) -> str | None:
-    """Reason that `reading` has no rule for a part of the layers, or None."""
+    """Reason for refusal: `reading` has no rule for some operation; or None."""
     # What goes by readings asks what each row sees, position by position.
     if found := unsupported_attention(layers, known=(WINDOW,)):
         return found

@@ -4,7 +4,8 @@ s(x) is the number of positions of x at which some substitution changes the sign
 or its real form (`average_sensitivity`). A substitution puts another symbol at one
 position. The sign of f is a model's decision by default. Rounding leaves values, and
 with them s(x), between a lower and an upper end; a scan is a table of the changes of f
-by all substitutions in one input, each a cell. A margin is a logit less a threshold.
+by all substitutions in one input, each a cell; a line has f of the inputs that differ
+from x at one position. A margin is a logit less a threshold.
 `SensitivityCurve` has the means of several lengths, a fitted power of n and a figure.
 """
 
@@ -113,7 +114,7 @@ def _outputs(
     rows: Int[Array, "rows"],
     run: UInt[Array, ""],
 ) -> Any:
-    """Values of `target` on `inputs`, their largest magnitude, report of score ties."""
+    """Values of `target` on `inputs`, largest magnitude, ties of attention scores."""
 
     def one(tokens: Int[Array, "tokens"]) -> Any:
         outputs, largest, report = base_outputs(model, target, tokens, rows, run)
@@ -126,7 +127,7 @@ def _outputs(
 def scalar_values(
     request: InfluenceRequest, inputs: Int[np.ndarray, "inputs tokens"], ties: TieRule
 ) -> tuple[Float[np.ndarray, "inputs"], Float[np.ndarray, "inputs"]]:
-    """Values f(x) of a request's scalar target at all inputs x, and rounding radii."""
+    """Values f(x) of the target of `request` at all inputs x, and rounding radii."""
     size = max(1, BLOCK // inputs.shape[1])
     blocks = np.split(inputs, range(size, len(inputs), size))
     found, magnitude, met = [], 1.0, []
@@ -321,7 +322,7 @@ def _interval(
 def _of_all_inputs(
     request: InfluenceRequest, source: SampledInputs, form: Form, ties: TieRule
 ) -> Float[np.ndarray, "2 inputs"]:
-    """Lower and upper ends of s(x) of all inputs of the length of a request's input."""
+    """Lower and upper ends of s(x) for all inputs x as long as the request's input."""
     free = request.tokens.size - (source.end is not None)
     shape = (len(source.symbols),) * free
     tokens = np.asarray(source.symbols, np.int32)[np.indices(shape).reshape(free, -1).T]
@@ -367,7 +368,7 @@ def _flips(
     lines: tuple[Float[np.ndarray, "*lines"], ...],
     axis: int,
 ) -> Bool[np.ndarray, "2 ..."]:
-    """Masks of values whose line certainly, and possibly, has a value of other sign."""
+    """Masks of values f(x) on whose line the sign certainly, and possibly, differs."""
     # Lines go along an axis through all symbols of a position. Each has two or more, so
     # that one whose own sign is open possibly differs, as it does from itself.
     (low, high), (line_low, line_high) = ends, lines
@@ -384,7 +385,7 @@ def _quarter_squares(
     values: tuple[Float[np.ndarray, "*values"], ...],
     changes: tuple[Float[np.ndarray, "*values"], ...],
 ) -> Float[np.ndarray, "2 *values"]:
-    """Lower and upper ends of squared changes / 4; refuses values outside [-1, 1]."""
+    """Lower and upper ends of (change of f)^2 / 4; refuses values outside [-1, 1]."""
     low, high = values
     if (outside := (low > 1) | (high < -1)).any():
         value = float(((low + high) / 2)[outside][0])
@@ -398,7 +399,7 @@ def _quarter_squares(
 
 
 def as_row(found: Sensitivity) -> dict[str, Any]:
-    """Table row of one length's result; interval ends are None without an interval."""
+    """Table row of the result at one length; interval ends None without an interval."""
     row = {**vars(found), "mean": found.mean, "n": found.length}
     ends = row.pop("interval") or (None, None)
     del row["length"], row["form"]

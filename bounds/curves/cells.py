@@ -5,7 +5,8 @@ one computation, whose result is a row of a store under a key of all that it dep
 The measurement (the largest influence on one input) and each bound are cells of their
 own, so that asking for another bound later computes that bound alone. A bound that
 holds for all inputs of a length is computed once and stands in every row of that
-length. A subject is a model with its inputs and the question measured on each.
+length. A subject is a model with its inputs and the question measured on each. Methods
+that screen bound influences and refine the bounds.
 """
 
 import contextlib
@@ -97,7 +98,7 @@ def curve_cells(
     beyond: Sequence[int] = (),
     folder: Path | None = None,
 ) -> CurveCells:
-    """Cells of one curve; methods of class `Screen` keep checkpoints in `folder`."""
+    """Cells of one curve; methods that screen keep checkpoints in `folder`."""
     beside, far = {}, {}
     for kind in map(CURVE_BOUNDS.__getitem__, bounds):
         for (n, index), tokens in subject.inputs.items():

@@ -4,7 +4,8 @@ A curve is a table with one row per input or length n: the exact influence (the 
 change of an output by replacing one symbol), and columns to compare with it. Each kind
 of bound is one row of `CURVE_BOUNDS`: its computation, and the name, heading and look
 of each of its columns. Where a kind does not apply to a model (hard attention has no
-Lipschitz constant), its columns are None and `REASON` has the reason.
+Lipschitz constant), its columns are None and `REASON` has the reason. A claim is a
+printed inequality without a valid proof.
 """
 
 import dataclasses
@@ -86,7 +87,7 @@ class CurveBound:
     def measure(
         self, model: Transformer, tokens: Tokens, question: Question, seed: int
     ) -> dict[str, Any]:
-        """Computed columns by name, and `REASON`: None, or why all columns are None."""
+        """Computed columns by name; `REASON` has None, or why all columns are None."""
         if model.is_hard and not self.of_hard:
             return {**self.missing, REASON: HARD}
         try:
@@ -221,7 +222,7 @@ def bound_columns() -> list[str]:
 
 
 def shown_bounds() -> list[CurveBound]:
-    """Kinds of bounds in table order: of one input, of hard models too, others."""
+    """Kinds of bounds: first per input, then of hard models too, then others."""
     return sorted(
         CURVE_BOUNDS.values(), key=lambda kind: (not kind.per_input, not kind.of_hard)
     )

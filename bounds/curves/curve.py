@@ -2,7 +2,7 @@
 
 An influence is the size of the change of an output by replacing one symbol of the
 input; a measurement is the maximum influence on one input, with a lower and an upper
-end. Lemma 5 (Hahn 2020) bounds influences on all inputs of a length.
+end. Lemma 5 (Hahn 2020), corrected, bounds influences on all inputs of a length.
 """
 
 import dataclasses
@@ -267,7 +267,7 @@ def plot_curves(
 
 
 def corrected_gap(curve: BoundCurve) -> Gap | None:
-    """Gap from exact influences to Lemma 5's corrected constants; None without these."""
+    """Gap from largest influences to Lemma 5's corrected bound; None without bounds."""
     measured = [row for row in curve if row.get(CORRECTED) is not None]
     known = [*measured, *(r for r in curve.beyond if r[CORRECTED] is not None)]
     known = [row for row in known if row[HALF_WEIGHT] is not None]
@@ -307,7 +307,7 @@ def _points(
 
 
 def _decades(curve: BoundCurve) -> tuple[Decades, ...]:
-    """Lines of a curve's bounds to draw: at each n, the largest over the inputs."""
+    """Lines to draw, one for each bound: at each n the largest over the inputs."""
     lines = []
     for column in (column for kind in shown_bounds() for column in kind.columns):
         if column.legend is None:

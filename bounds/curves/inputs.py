@@ -260,7 +260,7 @@ def _substitutable(model: Transformer) -> tuple[int, ...]:
 
 
 def _others(model: Transformer) -> set[int]:
-    """Symbols neither substitutable nor padding; none if the model lists special symbols."""
+    """Symbols neither substitutable nor padding; empty if the model has special ones."""
     if model.special is not None or model.substitutable is None:
         return set()
     padding = None if model.padding is None else model.padding.symbol
@@ -296,7 +296,7 @@ def draw_inputs(
     lengths: Sequence[int] | None,
     chosen: Sequence[int] | None = None,
 ) -> dict[tuple[int, int], Int[np.ndarray, "tokens"]]:
-    """Tokens of inputs by (length, index); by default all inputs, at own lengths."""
+    """Tokens of inputs by (length, index); by default all, at their own lengths."""
     indices = range(source.count) if chosen is None else chosen
     pairs = [(n, k) for n in lengths or own_lengths(source) for k in indices]
     if lengths is None:

@@ -1,8 +1,8 @@
 """Measurements: the maximum influence of one symbol on one input.
 
 An influence is the size of the change of a watched output by replacing one symbol (a
-substitution). A screened influence is enclosed by bounds instead of computed. A row is a
-line of a table with named columns. A variant of a model has its weights with another
+substitution). A screened influence is enclosed by bounds instead of computed. A row is
+a line of a table with named columns. A variant of a model has its weights with another
 weighting (softmax or hard) or temperature of attention.
 """
 
@@ -83,7 +83,7 @@ class Question:
         mesh: Mesh | None = None,
         **more: Any,
     ) -> InfluenceRequest:
-        """Influence request of this question for a model and an input."""
+        """`InfluenceRequest` that asks this question of a model and an input."""
         return build_request(
             model,
             tokens,
@@ -162,13 +162,13 @@ def measure(
 def plan(
     model: Transformer, tokens: Int[np.ndarray, "tokens"], question: Question
 ) -> Choice:
-    """Chosen method and block sizes for measuring one input."""
+    """Chosen method of measuring one input, with its block sizes."""
     request = question.request(at_length(model, len(tokens)), tokens)
     return choose_method(question.method, request, keep="max")
 
 
 def block_columns(block: BlockSizes | None) -> dict[str, int | None]:
-    """Columns of a row with a method's block sizes: substitutions, and rows."""
+    """Columns of a row: substitutions and token rows that a method computes at once."""
     sizes = block or BlockSizes(0)
     return {
         "block_substitutions": sizes.substitutions or None,
@@ -177,13 +177,13 @@ def block_columns(block: BlockSizes | None) -> dict[str, int | None]:
 
 
 def influence_value(row: Mapping[str, Any]) -> float:
-    """Influence in a row of `measure`: the middle, 0 or upper end of its enclosure."""
+    """Influence in a row of `measure`: the `enclosed_value` of its two ends."""
     screened = row["method"] in SCREENS
     return enclosed_value(row["influence_lower"], row["influence_upper"], screened)
 
 
 def enclosed_value(lower: float, upper: float, screened: bool) -> float:
-    """Middle of an enclosure, or 0 if it holds 0; its upper end if `screened`."""
+    """Middle of an enclosure, 0 if its lower end is 0; its upper end if `screened`."""
     if screened:
         return upper
     # An influence with a lower end of 0 is not told apart from 0.

@@ -2,7 +2,8 @@
 
 A curve is the largest influence (change of an output by replacing one symbol) at each
 length n of several; its fit is a power law. An influence that is not exact has an
-enclosure. Lemma 5 (Hahn 2020) bounds influences on all inputs of a length.
+enclosure, its lower and upper end. Lemma 5 (Hahn 2020) bounds influences on all inputs
+of a length.
 """
 
 import dataclasses

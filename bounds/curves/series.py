@@ -1,8 +1,8 @@
 """Series of values that a figure draws against n, and lines of bounds with them.
 
 A curve is the largest influence (change of an output by replacing one symbol) at each
-length n; a mark is a drawn point. Lemma 5 (Hahn 2020) bounds influences on all inputs
-of a length.
+length n; a mark is a drawn point, a decade a factor of ten. Lemma 5 (Hahn 2020) bounds
+influences on all inputs of a length.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class Decades:
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """Distance of Lemma 5's corrected bound from a curve; all but lengths in log10."""
+    """Gap between a curve and Lemma 5's corrected bound; all but lengths in log10."""
 
     # Longest n that was measured and has a constant, with the largest influence there, None
     # where it is zero, and the constant.

@@ -11,7 +11,7 @@ from jax_models.format.pretrained.folder import read_json
 
 
 def read_trained_to(model: str) -> int | None:
-    """Longest n that a model was trained on; None without a record of this model."""
+    """Longest input length n that a model was trained on; None without a record."""
     path, said = Path(model), {}
     record = (path if path.is_dir() else path.parent) / "train.json"
     with contextlib.suppress(InputError):

@@ -145,7 +145,7 @@ def _letters(
     watched: int | None,
     note: str,
 ) -> "Figure":
-    """Figure of symbols as high as influences; the watched row is shaded, and cut."""
+    """Figure of symbols as high as influences; the watched one is shaded, cut at top."""
     others = [height for p, height in influences.items() if p != watched]
     # The watched row's own change is far larger than others, which it would press flat.
     top = ROOM * (max(others, default=0) or max(influences.values(), default=0) or 1)

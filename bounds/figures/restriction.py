@@ -1,4 +1,4 @@
-"""Figure of possible attention by layer, before and after some tokens are fixed."""
+"""Figure of a restriction: where rows may attend before and after it fixes tokens."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ CIRCLE = {"s": 70, "edgecolors": "black", "linewidths": 0.6, "zorder": 2}
 
 
 def restriction_figure(model: Transformer, found: Restriction) -> "Figure":
-    """Figure of edges of possible attention in each layer, before and after."""
+    """Figure of edges, each from a row to a key that it may attend to, by layer."""
     n, depth = len(found.rho), len(model.layers)
     width = max(3.0, 0.19 * n + 0.6)  # n = 14 is as wide as a page's text
     before = PartialInput(found.given, found.symbols)

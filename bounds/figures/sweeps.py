@@ -1,4 +1,4 @@
-"""Figure of a table of results, a row for each combination of values of some flags."""
+"""Figure of a sweep: a table of results, a row for each combination of flag values."""
 
 import dataclasses
 import math

@@ -2,6 +2,7 @@
 
 The wild type of a position is the input's own symbol there. A scan is a table of
 changes of logits by edits of the input; its base are the logits of the unchanged input.
+Letters are the symbols that are scored.
 
 Source:
     Meier, Rao, Verkuil, Liu, Sercu, Rives, Language models enable zero-shot prediction of
@@ -132,7 +133,7 @@ def _log_odds(
 
 
 def _scores(scan: Scan, letters: Sequence[int], unit: Unit, masked: bool) -> Scan:
-    """Scan of log-odds of `letters`, from a scan of each position's own logits."""
+    """Scan of log-odds of `letters`, from a scan of each changed position's logits."""
     base = scan.base_of
     assert isinstance(base, Base) and scan.base is not None
     odds = _against_wild_type(scan, scan.base[:, 0], letters, unit)
@@ -168,7 +169,7 @@ def _against_wild_type(
     unit: Unit,
     join: Any = np.subtract,
 ) -> Float[np.ndarray, "positions letters"]:
-    """`join` of each letter's logit and the wild type's; NaN for the wild type."""
+    """`join` of each letter's entry of `table` and the wild type's; NaN at the latter."""
     own = scan.tokens[scan.positions][:, None]
     wild = np.take_along_axis(table, own, axis=1)
     found = join(table[:, list(letters)], wild) / (math.log(2) if unit == "bits" else 1)

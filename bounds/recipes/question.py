@@ -35,7 +35,7 @@ SET = ("target", "rows", "target_symbols", "reduce", "diagonal")
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Options of the scan of one input, and a function from the scan to the result."""
+    """Options of a recipe's scan of one input, and function from scan to result."""
 
     symbols: tuple[int, ...] | None  # the substitutes, if any
     positions: list[int]
@@ -128,7 +128,7 @@ def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, 
 def residues_of(
     model: Transformer, tokens: Any, positions: Sequence[int] | None
 ) -> list[int]:
-    """Checked positions; by default those of substitutable, not special symbols."""
+    """Checked positions; by default all of substitutable symbols, not special ones."""
     model = check_model(model)
     checked = np.asarray(check_tokens(model.vocab_size, tokens))
     if positions is not None:

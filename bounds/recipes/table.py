@@ -36,7 +36,7 @@ def plan_recipe(
     tokenizer: Tokenizer | None,  # whose mask is taken
     **given: Any,
 ) -> Recipe:
-    """Recipe `name` for one input; `InputError` if a mask is needed and not known."""
+    """Recipe `name` for one input; `InputError` if its mask symbol is not known."""
     if name == "masked_marginals":
         masks = [] if tokenizer is None else [x for x in MASKS if x in tokenizer.names]
         if tokenizer is not None and masks:

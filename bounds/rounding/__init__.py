@@ -1,4 +1,4 @@
-"""Radii of rounding, from runs of a computation with slightly moved inputs."""
+"""Radii, estimated bounds on rounding, from runs with slightly moved inputs."""
 
 from bounds.rounding.radii import moved
 

@@ -43,7 +43,7 @@ def move_apart(tree: Any, run: int, step: Step = sixteen_units) -> Any:
 
 
 def float_leaves(tree: Any) -> list[Any]:
-    """Leaves of a pytree that are floats or arrays of floats."""
+    """Leaves of a pytree that are floats or arrays of floats, as a list."""
     return [x for x in jax.tree.leaves(tree) if _is_float(x)]
 
 

@@ -3,7 +3,8 @@
 Changes are those of a model's rows when a symbol of its input is replaced; arrays that
 they enter have moved. An operand is split into parts: numbers of the type whose sum is
 near the operand, 8 binary digits a part in bfloat16 and 11 in float16. Parts are
-multiplied exactly and summed in float32 at least.
+multiplied exactly and summed in float32 at least. An operand that no change enters is
+*fixed*.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ Precision = Literal["bfloat16", "float16"]
 
 @dataclasses.dataclass(frozen=True)
 class Rounding:
-    """Half-precision type of products, and the number of parts of each operand."""
+    """Half-precision type of products; numbers of parts of fixed and moved operands."""
 
     name: str  # of the float type
     fixed: int = 1  # parts of an operand that no substitution moves
@@ -40,7 +41,7 @@ class Rounding:
         moves: Sequence[bool],  # of the operands
         options: Mapping[str, Any],  # parameters of the primitive
     ) -> Numbers:
-        """`dot_general` of operands rounded to half precision, in their own type."""
+        """`dot_general` of two arrays, rounded to half precision; in their own type."""
         dimensions = options["dimension_numbers"]
         # A power of two is taken out of each row first, so that the type's range does not
         # matter.
@@ -72,7 +73,7 @@ class Rounding:
         return parts
 
     def _dot(self, first: Numbers, second: Numbers, dimensions: Any) -> Numbers:
-        """Product of two parts, whose entries are numbers of the half precision."""
+        """Product of two parts, arrays of half-precision numbers, in their own type."""
 
         def emulated(a: Numbers, b: Numbers) -> Numbers:
             return jax.lax.dot_general(a, b, dimensions, precision=HIGHEST)
@@ -93,7 +94,7 @@ class Rounding:
 
 
 def _row_scale(array: Numbers, contracted: Sequence[int]) -> Numbers:
-    """Power of two near each row's largest entry / `LARGEST`; 1 for a row of zeros."""
+    """Power of two near each row's largest entry / `LARGEST`; 1 for a zero row."""
     largest = jnp.abs(array).max(axis=contracted, keepdims=True) / LARGEST
     # Without digits of a mantissa a power of two is left, by which division is exact.
     scale = jax.lax.reduce_precision(largest, jnp.finfo(array.dtype).nexp, 0)
@@ -107,7 +108,7 @@ PRECISIONS = {"bfloat16": Rounding("bfloat16", fixed=2), "float16": Rounding("fl
 
 
 def choose_precision(model: Any, precision: Any) -> Rounding | None:
-    """`Rounding` of a name, or None for None; `InputError` if the model excludes it."""
+    """`Rounding` named, as "float16", or None; refuses models it does not suit."""
     if precision is None:
         return None
     choose_name("precision", precision, tuple(PRECISIONS))

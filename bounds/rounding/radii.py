@@ -1,8 +1,9 @@
 """Rounding radii of results, from their changes in runs with moved inputs.
 
-A moved input differs by a few roundings, and the change of a result is its move. With v
-a result's magnitude and m its largest move in some runs, over the v above 1e-3 of the
-largest let w be the median of m / v, at least 16 u, and m_0 the median of m. Then
+A radius is an estimated bound on the rounding of a result. A moved input differs by a
+few roundings, and the change of a result is its move. With v a result's magnitude and m
+its largest move in some runs, over the v above 1e-3 of the largest let w be the median
+of m / v, at least 16 u, and m_0 the median of m. Then
 
     R = max(4 (m + w v), floor),             of a change that was computed as a change,
     R = max(4 (m + max(w v, m_0)), floor),   of a difference of two results,

@@ -29,7 +29,7 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 def measure_error(request: InfluenceRequest) -> MeasuredError | None:
-    """Relative errors of half precision on a sample of influences; None without any."""
+    """Relative errors of half precision on sampled influences; None if none exist."""
     if not len(request.pairs):
         return None
     chosen = sample_of(len(request.pairs))
@@ -68,7 +68,7 @@ def relative_errors(
 def summarised(
     errors: Float[np.ndarray, "errors"], substitutions: int, reference: str
 ) -> MeasuredError:
-    """`MeasuredError` with the median, 99th percentile and maximum of `errors`."""
+    """`MeasuredError`: median, 99th percentile and maximum of relative `errors`."""
     found = np.zeros(3)
     if errors.size:
         # One of the measured errors: between two, one of them infinite, nothing is
@@ -96,7 +96,7 @@ def decide_ranked(
     name: str,  # of the half precision
     run: Run,
 ) -> Enclosures:
-    """Influences, the largest decided in float64; others have a measured error."""
+    """All influences: the largest in float64; estimates, with measured error, else."""
     sizes = way.sizes(request), INCREMENTAL.sizes(request)
     proposals = Proposals.open(request, way, run, name, way.name, sizes)
     _estimate(proposals, request, name)
@@ -139,7 +139,7 @@ def decide_ranked(
 
 
 def _estimate(proposals: Proposals, request: InfluenceRequest, name: str) -> None:
-    """Adds all half-precision estimates to `proposals`, non-finite ones as infinity."""
+    """Adds estimates of all influences to `proposals`, non-finite ones as infinity."""
     low = request.in_dtype("float32", precision=PRECISIONS[name])
     for block in remaining_blocks(proposals.known.done, low, INCREMENTAL, 0):
         values = np.where(np.isfinite(block.values), block.values, np.inf)

@@ -73,7 +73,7 @@ def _run(
 def _rounded(
     rounding: Rounding, equation: Any, moves: Sequence[bool]
 ) -> dict[str, Any]:
-    """Parameters of an operation, with products in its nested programs rounded."""
+    """Parameters of a JAX operation, with products in its nested programs rounded."""
     parameters = dict(equation.params)
     for name, programs in _programs(equation, moves).items():
         rounded = tuple(
@@ -169,7 +169,7 @@ def _programs(
 
 
 def _settled(body: Jaxpr, moves: list[bool], first: int, last: int) -> list[bool]:
-    """Mask of loop body arguments that move in a round; [first, last) is the carry."""
+    """Mask of loop body arguments that ever move; [first, last) is the carry."""
     while True:
         # What moves at the end of a round moves at the start of the next: until nothing is
         # added.
