@@ -102,7 +102,7 @@ def categorical_jacobian(
 
 
 def in_nats(scan: Scan) -> Scan:
-    """The scan with values and their ends converted from bits to nats."""
+    """The scan with values, lower and upper bounds converted from bits to nats."""
     names = ("values", "lower", "upper")
     scaled = {name: getattr(scan, name) * math.log(2) for name in names}
     return dataclasses.replace(scan, **scaled)

@@ -40,7 +40,7 @@ ROWS_AT_ONCE = 64
 
 @pytree
 class Factors:
-    """Approximate factors F and G of the weights, for stretches of consecutive rows."""
+    """Approximate row and column factors of the weights, for each stretch of rows."""
 
     # Weights are a_jm = sum_r F_jr G_rm + rho_jm, with few r. Under a mask, whose edge no few
     # terms follow, stretches are short.
@@ -51,7 +51,7 @@ class Factors:
 
 @pytree
 class Field:
-    """Sums of the changes of columns times the factor G, for each stretch of rows."""
+    """Sums of column changes times the column factor, for each stretch of rows."""
 
     # Needed once for a stretch, not for each of its rows, with x_m the changes of columns:
     #     P_r = sum_m G_rm W_v x_m,  K_r = sum_m G_rm W_k x_m,
