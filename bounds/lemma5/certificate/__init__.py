@@ -1,4 +1,4 @@
-"""Certified upper bounds on the influence for a given input (softmax weightings)."""
+"""Certified upper bounds on output changes by replacing one token of a given input."""
 
 from bounds.lemma5.certificate.certify import Certificate, certify_influence
 

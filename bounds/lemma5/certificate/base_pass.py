@@ -1,13 +1,15 @@
 """The base pass of the layers, shared by all substitutions of a certification.
 
 A certificate bounds the change of the query row's output when the symbol at position i is
-substituted. The base pass is the evaluation on the unchanged input; `held` is that of one
-layer. A row's change from it is known by a centre, a computed vector, and a radius, an upper
-bound on the distance of the true change from the centre. Row i is the substituted row,
-column i the same row as the attention of others reads it. All rows of a middle layer are
-changed with one matrix product per head: the reference is the base pass with column i at its
-centre; all other columns enter by the sizes of their changes, and a row's own query to first
-order (docs/certificates.md, section 4).
+substituted; the norm of that change is its influence. The base pass is the evaluation on the
+unchanged input; `held` is that of one layer. A row's change from it is known by a centre, a
+computed vector, and a radius, an upper bound on the distance of the true change from the
+centre. Row i is the substituted row, column i the same row as the attention of others reads
+it. All rows of a middle layer are changed with one matrix product per head: the reference is
+the base pass with column i at its centre; all other columns enter by the sizes of their
+changes, and a row's own query to first order (docs/certificates.md, section 4). Value space,
+in which heads are compared, is the space after the output projection (the head's own where
+heads are concatenated).
 """
 
 import dataclasses
@@ -109,7 +111,7 @@ def move_all_rows(held: LayerBase, moved: MovedRows) -> MovedRows:
 
 @jax.jit
 def replace_column(held: LayerBase, own: OwnMove) -> RowMoves:
-    """Changes of a layer's output rows, all but row i, if only its input row i changes."""
+    """Centres and radii of changes of output rows w != i, if only input row i changes."""
     # Where the radius of row i's change is 0 the centres are exact, and the radii
     # contain rounding alone. Row i itself is filled with meaningless numbers.
     norm = norm_before(held.layer)
@@ -206,7 +208,7 @@ def certified_norms(
     centre: Float[Array, "substitutions width"],
     radius: Float[Array, "substitutions"],
 ) -> Float[Array, "substitutions"]:
-    """Upper bounds on the norms of the changes of the target, "activation" or "logits"."""
+    """Upper bounds on norms of changes of the target, the "activation" or the "logits"."""
     # `output` is the base row that enters the final norm, within `base` of the true
     # one; the model's head is one linear map.
     norm, roundoff = model.final_norm, term_roundoff(output.shape[0])

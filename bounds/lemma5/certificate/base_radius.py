@@ -110,7 +110,7 @@ class LayerBase:
 
 
 def rule_of(held: LayerBase, rows: Int[Array, "rows"]) -> ScoreRule:
-    """Bounds that certificates use for a layer's scores, in the rows at positions `rows`."""
+    """Bounds on a layer's scores and their slopes, for the query rows at positions `rows`."""
     attention, n = held.layer.attention, held.rows.shape[0]
     scale = jnp.broadcast_to(score_scale(attention, n, rows), rows.shape)
     return score_rule(attention.scoring)(attention, held.constants, scale)
@@ -132,7 +132,7 @@ def behind_norm(norm: Norm, rows: Rows, radius: Radii) -> Radii:
 
 @functools.singledispatch
 def rounded(operation: Operation, rows: list[Entries], off: list[Entries]) -> Entries:
-    """Upper bounds on the errors of the entries that an operation writes."""
+    """Bounds on errors of an operation's output entries, by errors `off` of its inputs."""
     # `off` are the errors of the entries of `rows`, without those that come from the
     # section's corners (its input rows), whose radii are carried on apart.
     raise no_rule("rounded", operation)

@@ -1,12 +1,14 @@
 """`certify_influence`, and the two references around which it bounds changes.
 
-A row's change is known by a centre, a computed vector, and a radius, an upper bound on the
-distance of the true change from it. Method "base": the base pass, on the unchanged input, is
-the reference in every layer. The substituted row starts with a radius, the largest distance
-of a substitute's embedding, all others with none; one certificate serves every symbol at a
-position. Method "centred": every row's change after the first layer is known exactly. One
-layer is exact, and so are two: the last layer's query row is followed with all rows at their
-centres. From the third layer on the middle layers leave radii.
+A substitution replaces one token of the input; its influence is the norm of the change of
+the query row's output. A row's change is known by a centre, a computed vector, and a radius,
+an upper bound on the distance of the true change from it. Method "base": the base pass, on
+the unchanged input, is the reference in every layer. The substituted row starts with a
+radius, the largest distance of a substitute's embedding, all others with none; one
+certificate serves every symbol at a position. Method "centred": every row's change after the
+first layer is known exactly. One layer is exact, and so are two: the last layer's query row
+is followed with all rows at their centres. From the third layer on the middle layers leave
+radii.
 """
 
 import dataclasses
@@ -156,7 +158,7 @@ MOST_DIFFERENCES = 2**24
 def bound_all_inputs(
     request: InfluenceRequest, alone: Float[np.ndarray, "substitutions"]
 ) -> tuple[Float[np.ndarray, "substitutions"], Bound | None]:
-    """Minima of `alone` and the closed form; and that form, None if it is never smaller."""
+    """Minima of `alone` and Lemma 5's bound for all inputs; that bound, None if not used."""
     model, pairs = request.model, request.pairs
     if not len(pairs) or model.vocab_size * model.embedding.size > MOST_DIFFERENCES:
         return alone, None

@@ -8,10 +8,11 @@ reference weights c_w = a_w / (1 - a_i) and their mean m, with
 
     sum_{w != i} c_w (exp|d_w| - 1) <= S;
 
-docs/certificates.md, section 1, has the bound, its proof, and the consequences for a layer.
-Every base quantity (computed on the unchanged input) in a row's bound is replaced by the
-largest value that the true one can have: weights by a factor, distances of values and of
-slopes (derivatives of scores) by an additive slop.
+A computed change of the mean, its centre, may follow a linear part l of sum_{w != i} c_w d_w
+(v_w - m). docs/certificates.md, section 1, has the bound, its proof, and the consequences
+for a layer. Every base quantity (computed on the unchanged input) in a row's bound is
+replaced by the largest value that the true one can have: weights by a factor, distances of
+values and of slopes (derivatives of scores) by an additive slop.
 """
 
 import dataclasses
@@ -123,7 +124,7 @@ class OtherMoves:
 def mean_deviation(
     own: ColumnMove, others: OtherMoves, log_weight: Numbers | float
 ) -> Numbers:
-    """Upper bound on |b' - b - (1 - a_i) l|, l a computed linear part of b' - b."""
+    """Upper bound on |b' - b - (1 - a_i) l|, l the linear part that the centre follows."""
     # Where the true weights are known within a factor e^x only, x = `log_weight`, S and
     # the two sums over c_w grow by it.
     factor, linear = jnp.exp(jnp.asarray(log_weight)), others.linear

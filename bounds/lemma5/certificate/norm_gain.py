@@ -1,8 +1,10 @@
 """Layer norms and activations on a ball around a row: slopes, their variation, rounding.
 
-A ball is all rows within a radius of a row. Of a centred row w, N(w) = w / s with
-s = sqrt(|w|^2/d + eps) has |D N| <= 1/s and |D^2 N| <= 2/(s^2 sqrt d); s is taken where it
-is smallest. docs/certificates.md has the proof.
+A ball is all rows within a radius of a row; a norm in a name is a layer norm, a row that
+moves goes from `rows` to `rows + moved`, z are the inputs of an activation act. A row that
+is known up to rounding is off by at most `base` or `known`. Of a centred row w, N(w) = w / s
+with s = sqrt(|w|^2/d + eps) has |D N| <= 1/s and |D^2 N| <= 2/(s^2 sqrt d); s is taken where
+it is smallest. docs/certificates.md has the proof.
 """
 
 import functools
@@ -53,7 +55,7 @@ def norm_gain(norm: Norm, rows: Rows, radius: Radii) -> Radii:
 
 
 def _variation(norm: Norm, rows: Rows, reach: Radii, step: Radii) -> Radii:
-    """Upper bound on the distance of Jacobians at two points of the ball, `step` apart."""
+    """Upper bound on the distance of a norm's Jacobians at two rows, `step` apart."""
     # max|scale| 2 / (s^2 sqrt d) step on the ball of radius `reach`, with
     # s = max|scale| / gain.
     widest = norm_gain(norm, rows, reach)
@@ -66,7 +68,7 @@ def _variation(norm: Norm, rows: Rows, reach: Radii, step: Radii) -> Radii:
 def norm_gains(
     norm: Norm, rows: Rows, moved: Rows, radius: Radii, base: Radii
 ) -> tuple[Radii, Radii]:
-    """Bounds on a norm's Lipschitz constant at rows + moved, and its Jacobian's change."""
+    """Bounds on a norm's Lipschitz constant near rows + moved and its Jacobian's change."""
     # The variation bounds the distance of the Jacobian anywhere in the ball from that
     # computed at the base row, so it is taken on a ball around the base row that holds
     # both.
@@ -162,7 +164,7 @@ def _(operation: Steady, z: Neurons, moved: Neurons, known: Neurons) -> Neurons:
 def slope_strays(
     operation: Operation, z: Neurons, moved: Neurons, spread: Neurons
 ) -> Neurons:
-    """Upper bound on the distance of slopes in z + moved ± spread from the slope at z."""
+    """Upper bound on |act'(x) - act'(z)| for the inputs x within `spread` of z + moved."""
     raise no_rule("slope_strays", operation)
 
 

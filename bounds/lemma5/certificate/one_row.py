@@ -1,12 +1,14 @@
 """Change of one output row of a layer per substitution, around *all* rows at their centres.
 
-The change of every input row, a column of the attention matrix, is within a radius of a
-known centre. The output's centre is the exact change when every column moves by its
-centre, O(n d); only the radii are left to the perturbation lemma (`mean_deviation`). Value
-space, in which heads are compared, is the space after the output projection (the head's
-own where heads are concatenated). With radii zero the result is the exact change. The
-radii are small, so the lemma is applied with the exponential, distance and slope (the
-score's derivative in the query) of each key. The base is the unchanged input.
+A substitution replaces one token of the input; the base is the unchanged input. The change
+of every input row, a column of the attention matrix, is within a radius (a bound) of a known
+centre (a computed vector). The output's centre is the exact change when every column moves
+by its centre, O(n d); the radii are left to the perturbation lemma (`mean_deviation`), a
+bound on the change of a softmax mean when scores and values are off. Value space, in which
+heads are compared, is the space after the output projection (the head's own where heads are
+concatenated). With radii zero the result is the exact change. The radii are small, so the
+lemma is applied with the exponential, distance and slope (the score's derivative in the
+query) of each key.
 """
 
 import dataclasses
@@ -62,7 +64,7 @@ Sizes: TypeAlias = Float[Array, "substitutions"]
 
 @dataclasses.dataclass(frozen=True)
 class RowReference:
-    """Scores, query change and errors of one row per substitution, all columns moved."""
+    """One query row per substitution, all columns moved: scores, query change, errors."""
 
     seen: Bool[Array, "substitutions keys"]  # which keys it sees
     before: ByKey  # scores of the base
@@ -79,7 +81,7 @@ class RowReference:
 
 
 def row_deviation(held: LayerBase, inner: MovedRows, row: RowReference) -> ByHead:
-    """Radii of head outputs' changes, in value space, by input radii and score rounding."""
+    """Radii of the changes of head outputs in value space, from input radii and rounding."""
     attention, constants = held.layer.attention, held.constants
     weighting, roundoff = attention.weighting, held.roundoff.sums
     position = inner.position

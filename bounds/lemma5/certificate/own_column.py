@@ -1,18 +1,19 @@
 """Columns of an attention matrix under a substitution: column i, the substituted, and others.
 
-A column is an input row as a key and value; its change is known by a centre, a computed
-vector, and a radius, a bound on the distance from it. Column i is followed to the centre of
-its change, all others by the sizes of theirs. The mean value m, the spread and the weights of
-the *other* columns do not change when column i moves to its centre. Where column i is a row's
-top column, the one of largest weight, they are held by the base pass, the evaluation on the
-unchanged input; otherwise its weight is at most 1/2, and nothing is lost by subtraction. The
-others enter a row's bound through three sums over the columns: two products of an n x n
-matrix of the base pass, formed tile by tile, with sizes, and one with value sizes. They
-bound, with d_w the change of score w and c_w the weights among the others, the slack
-sum c_w (exp|d_w| - 1), the remainder of the mean's change beyond its linear part, and the
-values' changes. Slopes are derivatives of scores in the query. A row's own query moves its
-attended mean by a linear part, C dq, C the covariance of values and slopes, and a rest:
-docs/certificates.md, section 4.
+A substitution replaces one token of the input. A column is an input row as a key and value;
+its change is known by a centre, a computed vector, and a radius, a bound on the distance
+from it. Column i is followed to the centre of its change, all others by the sizes of theirs.
+The mean value m, the spread and the weights of the *other* columns do not change when column
+i moves to its centre. Where column i is a row's top column, the one of largest weight, they
+are held by the base pass, the evaluation on the unchanged input; otherwise its weight is at
+most 1/2, and nothing is lost by subtraction. The others enter a row's bound through three
+sums over the columns: two products of an n x n matrix of the base pass, formed tile by tile,
+with sizes, and one with value sizes. They bound, with d_w the change of score w and c_w the
+weights among the others, the slack sum c_w (exp|d_w| - 1), the remainder of the mean's
+change beyond its linear part, and the values' changes. Slopes are derivatives of scores in
+the query. A row's own query moves its attention-weighted mean by a linear part, C dq, C the
+covariance of values and slopes, and a rest: docs/certificates.md, section 4. Value space is
+the space after the output projection.
 """
 
 from typing import TypeAlias
@@ -210,7 +211,7 @@ class OwnQuery:
 def move_own_query(
     held: LayerBase, rows: RowTile, column: OwnColumn, read: RowMoves
 ) -> OwnQuery:
-    """Change of each row's attended mean by that of its own query, to first order."""
+    """First-order change of each row's attention-weighted mean by that of its own query."""
     # Of the rows that the queries read.
     (centre, radius), rule, roundoff = read, rows.rule, held.roundoff.sums
     attention = held.layer.attention
@@ -268,7 +269,7 @@ class OtherColumns:
 
 
 def other_columns(held: LayerBase, inner: MovedRows) -> OtherColumns:
-    """Upper bounds on changes of all columns but i; NaN where exponentials may overflow."""
+    """Bounds on sizes of changes of columns w != i; NaN where exponentials may overflow."""
     constants, n = held.constants, held.rows.shape[0]
     every = jnp.arange(n, dtype=jnp.int32)[:, None]
     own = same_position(every, inner.position, held.rows.dtype)
@@ -299,7 +300,7 @@ def other_sums(
     column: OwnColumn,
     query: OwnQuery,
 ) -> tuple[ByPair, ByPair, ByPair, ByPair]:
-    """Bounds over all columns but i: slack, remainder, values' changes and the largest."""
+    """Bounds over columns w != i: slack, remainder, sum and maximum of value changes."""
     rule, queries, weights = rows.rule, rows.queries, row_weights(held, rows)
     # Distances are from the mean of all columns; `shift` leads to that of the others.
     mean = project_values(held.layer.attention, rows.summary.mean)

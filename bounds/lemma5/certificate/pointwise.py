@@ -1,12 +1,12 @@
 """Changes of rows, and rows after attention: exact centre, its rounding, radius around it.
 
-Sections are parts of what a layer computes at one position after attention, corners the
-rows between them (`sections`); base rows are those of the unchanged input, and a change
-from them is known by a ball, a centre and a radius around it. A row's change goes through
-sections corner by corner, and the radius is multiplied by a local Lipschitz constant: the
-norm of the Jacobian at a base row plus its variation on the way, by neurons that may change
-side and the curvature of norms. docs/certificates.md has the proofs. Arrays broadcast over
-their leading axes.
+A substitution replaces one token of the input. Sections are parts of what a layer computes
+at one position after attention, corners the rows between them (`sections`); base rows are
+those of the unchanged input, and a change from them is known by a ball, a centre and a
+radius around it. A row's change goes through sections corner by corner, and the radius is
+multiplied by a local Lipschitz constant: the norm of the Jacobian at a base row plus its
+variation on the way, by neurons that may change side and the curvature of norms.
+docs/certificates.md has the proofs. Arrays broadcast over their leading axes.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ Moved: TypeAlias = Named
 
 @pytree
 class Rounding:
-    """Rounding errors of the centre of a row's change, by section."""
+    """Bounds on rounding errors of the centre of a row's change, by section."""
 
     corners: Named  # [...] of what sections write
     # [...] of what their activations read, by its source: to be carried on like a ball.
@@ -69,7 +69,7 @@ class Rounding:
 def carry(
     held: LayerBase, base: RowBase, known: RowRadius, given: Named
 ) -> tuple[Moved, Rounding]:
-    """Changes of rows after attention, from `given` changes of y and heads; their errors."""
+    """Changes of rows after attention, given those of input y and heads; their rounding."""
     layer, program = held.layer, held.layer.writes
     moved = program.change(base.rows, given)
     names = ("y", "heads", attended(layer), *program.kept, program.output)
@@ -157,7 +157,7 @@ def _compose(
     paths: dict[str, Jacobians],
     jacobians: Jacobians,
 ) -> Jacobians:
-    """Jacobian of a section in the layer's inputs: `jacobians` times `paths`, summed."""
+    """Jacobians of a section's row in the layer's inputs: `jacobians` times `paths`."""
     found: Jacobians = {}
     identity = jnp.eye(layer.attention.query.shape[2], dtype=jnp.float64)
     for source, last in jacobians.items():
@@ -186,7 +186,7 @@ def _norms(
     jacobian: Sizes | None,
     slop: Sizes | float,
 ) -> Sizes:
-    """Spectral norms of a Jacobian plus `slop`, 1 for None; by head for source "heads"."""
+    """Spectral norms of a Jacobian plus rounding `slop`; 1 for None; by head for "heads"."""
     rows = next(iter(base.rows.values())).shape[:-1]
     if jacobian is None:
         return jnp.ones(rows)
@@ -307,13 +307,13 @@ class MovedRows:
         return self.centre[at, :, slot], self.radius[at, slot]
 
     def formed(self) -> Float[Array, "tokens width substitutions"]:
-        """Centres of all rows' changes, as score functions read changes of key rows."""
+        """Centres of all rows' changes, formed as one array; score functions ask for it."""
         return self.centre
 
     def products(
         self, queries: Float[Array, "heads width substitutions"]
     ) -> Float[Array, "heads keys substitutions"]:
-        """Sums over d of queries[h, d, p] centre[k, d, p]."""
+        """Inner products of queries [h, :, p] with the centres [k, :, p] of rows' changes."""
         return row_products(queries, self.centre)
 
     def once(

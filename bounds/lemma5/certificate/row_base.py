@@ -2,9 +2,10 @@
 
 A certificate bounds the change of one row's output when one symbol of a given input is
 substituted. The base pass is the evaluation on the unchanged input; its radii bound its
-distance from exact arithmetic. Value space, in which heads are compared, is the space
-after the output projection (the head's own where heads are concatenated); the slopes of a
-score are its derivatives in query and key.
+distance from exact arithmetic. A row's change from it is known by a centre, a computed
+vector, and a radius, a bound on the distance of the true change from it. Value space, in
+which heads are compared, is the space after the output projection (the head's own where
+heads are concatenated); the slopes of a score are its derivatives in query and key.
 """
 
 import dataclasses
@@ -64,7 +65,7 @@ Pairs: TypeAlias = Float[Array, "heads rows keys"]
 
 @pytree
 class Spread:
-    """Spread of slopes and values around their attended means, over some keys of a row."""
+    """Spread of score slopes and values about attention-weighted means, over some keys."""
 
     slope_mean: Float[Array, "rows heads d_k"]  # of the scores' slopes in the query
     covariance: Float[Array, "rows heads d_v d_k"]  # of head values and slopes
@@ -178,7 +179,7 @@ def read_inputs(held: LayerBase, moved: MovedRows) -> MovedRows:
 
 @jax.jit
 def take_rows(held: LayerBase, slots: Int[Array, "slots"]) -> LayerBase:
-    """Base pass `held` of the rows at `slots` alone, without softmax sums and spreads."""
+    """Base pass cut to the rows numbered `slots`, without softmax sums and spreads."""
     return dataclasses.replace(
         held,
         position=held.position[slots],
@@ -196,7 +197,7 @@ def take_rows(held: LayerBase, slots: Int[Array, "slots"]) -> LayerBase:
 
 
 def pair_size(attention: Attention) -> int:
-    """Number of floats of a (row, key) pair: a key and a value of each head."""
+    """Number of floats that a (query row, key) pair needs: a key and a value per head."""
     h, e = attention.query.shape[:2]
     return h * (e + attention.value_width)
 

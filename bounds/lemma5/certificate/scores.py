@@ -1,5 +1,6 @@
 """Rules of scores in certificates: sizes of their slopes, errors of their changes.
 
+A certificate is a proved bound on the output's change by a substitution, one token replaced.
 A change leads from the base, the evaluation on the unchanged input, to an input with one
 substitution; dq and dk are the changes of a query and a key, dx that of a key's row. Slopes
 are derivatives of a score, the curvature is the largest second derivative. A radius bounds
@@ -57,7 +58,7 @@ class Inflation:
 
 @dataclasses.dataclass(frozen=True)
 class _Rule:
-    """Bounds on one kind of score that the perturbation lemma (`mean_deviation`) needs."""
+    """Bounds on one kind of score that certificates need (lemma of `mean_deviation`)."""
 
     attention: Attention
     constants: Any  # the layer's `CertificateConstants`
@@ -93,7 +94,7 @@ class AdditiveRule(_Rule):
     def radii(
         self, queries: Queries, query: ByRow, keys: Keys, key: ByHead
     ) -> tuple[ByRow, ByRow]:
-        """Radii of scores and of their slopes in the query, by `query`'s and `key`'s."""
+        """Radii of scores and of their slopes in the query, from radii `query` and `key`."""
         key_size = vector_norms(keys).max(axis=1)[:, None]
         query_size, key = vector_norms(queries), key[:, None]
         roundoff = gamma_upper(queries.shape[-1] + SCALAR_STEPS)
@@ -129,14 +130,14 @@ class AdditiveRule(_Rule):
         return self.constants.score[:, None] / self.scale
 
     def growth(self) -> Scalar:
-        """Growth (curvature) |W_K|^2 / scale of slopes in the keys' rows per |dx|."""
+        """Bound (curvature) |W_K|^2 / scale on a slope's change in a key's row per |dx|."""
         constants = self.constants
         return (constants.curvature * constants.key**2).max() / self.scale.min()
 
     def second_order(
         self, query_size: ByColumn, largest: Float[Array, "columns"]
     ) -> tuple[ByColumn, ByColumn]:
-        """Second-order growth of slopes in the keys' rows, and of scores; upper bounds."""
+        """Upper bounds on second-order changes: of slopes in a key's row, and of scores."""
         # Curvature over the scale, times |W_K|^2 |dx| and times |dq|^2; `query_size` is
         # |dq|, `largest` the largest |dx|.
         curvature = self.constants.curvature[:, None, None] / self.scale[:, None]
@@ -146,7 +147,7 @@ class AdditiveRule(_Rule):
     def moved_slopes(
         self, queries: Queries, keys: Keys, moved: Any, weights: Any, mean_move: Any
     ) -> tuple[ByKey, Slopes, ByKey]:
-        """Slopes at the moved keys: distances from the mean, slopes in the key, norms."""
+        """At moved keys: query slopes' distances from their mean, key slopes, size bounds."""
         change = contract("hed,kdp->hpke", self.attention.key_by_head, moved.centre)
         slopes = self._slopes(queries[:, :, None] + (keys[:, None] + change))
         slope_mean = contract("hpk,hpke->hpe", weights, slopes)
@@ -194,7 +195,7 @@ class DotProductRule(_Rule):
     def radii(
         self, queries: Queries, query: ByRow, keys: Keys, key: ByHead
     ) -> tuple[ByRow, ByRow]:
-        """Radii of scores and of their slopes in the query, by `query`'s and `key`'s."""
+        """Radii of scores and of their slopes in the query, from radii `query` and `key`."""
         # `query` and `key` are the radii of the queries and of any key.
         query_size, key = vector_norms(queries), key[:, None]
         within = gamma_upper(queries.shape[-1]) * self.score_size(queries, keys)
@@ -221,13 +222,13 @@ class DotProductRule(_Rule):
         return vector_norms(queries)
 
     def growth(self) -> Scalar:
-        """Growth |W_Q| |W_K| / scale of slopes in the keys' rows per norm of a row change."""
+        """Bound |W_Q| |W_K| / scale on a slope's change in a key's row per move of a row."""
         return (self.constants.query * self.constants.key).max() / self.scale.min()
 
     def second_order(
         self, query_size: ByColumn, largest: Float[Array, "columns"]
     ) -> tuple[ByColumn, ByColumn]:
-        """Second-order growth of slopes in the keys' rows, |dq| |W_K|, and of scores, 0."""
+        """Bounds on second-order changes: of slopes in a key's row, |dq| |W_K|; of scores."""
         # Both are upper bounds; `query_size` is |dq|, `largest` the largest |dx|.
         second = self.constants.key[:, None, None] * query_size
         return second, jnp.zeros_like(query_size)
@@ -235,7 +236,7 @@ class DotProductRule(_Rule):
     def moved_slopes(
         self, queries: Queries, keys: Keys, moved: Any, weights: Any, mean_move: Any
     ) -> tuple[ByKey, Slopes, ByKey]:
-        """Slopes at the moved keys: distances from the mean, slopes in the key, norms."""
+        """At moved keys: query slopes' distances from their mean, key slopes, size bounds."""
         # `moved` are the changes of the rows that keys are made of (`MovedRows`);
         # `weights` those of all columns but the substituted one, `mean_move` the rows'
         # mean change, so weighted. Not all moved keys are formed.
@@ -272,7 +273,7 @@ ScoreRule: TypeAlias = AdditiveRule | DotProductRule
 
 @functools.singledispatch
 def score_rule(score: Score) -> type[ScoreRule]:
-    """Bounds that certificates use for a score.
+    """Class of the bounds that certificates use for a score and its slopes.
 
     Args:
         score: a layer's (`Attention.scoring`).

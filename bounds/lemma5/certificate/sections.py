@@ -1,7 +1,9 @@
 """Constants of a layer's weights, and its row program in sections between known balls.
 
-The row program is what a layer computes at each position by itself, after attention; its
-rows are the vectors on the way, a ball the centre and radius of a row's change.
+A certificate is a proved bound on the output's change when one token is replaced. The row
+program is what a layer computes at each position by itself, after attention; its rows are
+the vectors on the way. A ball is the centre of a row's change, a computed vector, with its
+radius, an upper bound on the distance of the true change from the centre.
 
 Value space: where head outputs are compared. It is the layer's own space (after the
 output projection) for residual sums, and the head's space where heads are concatenated.
@@ -120,7 +122,7 @@ def without_sums(layer: Layer) -> tuple[Section, ...]:
 
 @pytree
 class SectionConstants:
-    """Constants of a section that is no norm, by the corners that it reads."""
+    """Lipschitz constants and norms of a section without layer norm, by corners it reads."""
 
     # The corner "heads" has one number for each head, on the last axis. Without an
     # activation there are no neurons.
@@ -190,7 +192,7 @@ def entering(
 
 
 def carried_on(gains: dict[str, Numbers], balls: Mapping[str, Numbers]) -> Numbers:
-    """Radius of a section's row: sum of `gains` times radii `balls` over its corners."""
+    """Radius of the row that a section writes: sum over corners read of gain times radius."""
 
     def term(gain: Numbers, ball: Numbers, heads: bool) -> Numbers:
         # Gains of single entries, on a first axis, give an entry axis at the end.
@@ -206,7 +208,7 @@ def carried_on(gains: dict[str, Numbers], balls: Mapping[str, Numbers]) -> Numbe
 
 @pytree
 class CertificateConstants:
-    """Lipschitz constants of the parts of a layer, and Frobenius norms for their rounding."""
+    """Lipschitz constants of a layer's maps, and Frobenius norms to bound their rounding."""
 
     query: ByHead  # |W_Q|, before the score scale
     key: ByHead  # |W_K|
