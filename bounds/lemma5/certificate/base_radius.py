@@ -117,7 +117,7 @@ def rule_of(held: LayerBase, rows: Int[Array, "rows"]) -> ScoreRule:
 
 
 def centred(rows: Rows, radius: Radii) -> Radii:
-    """`radius` of rows, plus the rounding of subtracting each row's mean."""
+    """Radii of rows less their means: `radius` plus the rounding of the subtraction."""
     return radius + gamma_upper(rows.shape[-1] + 2) * vector_norms(rows)
 
 

@@ -1,10 +1,10 @@
 """Bounds on the influence of one symbol on every row of masked attention.
 
 Theorem C, the corrected Lemma 5 of Hahn 2020, is a recursion over layers; under a causal
-mask there is a closed form of order (ln(j/i))^{L-1}/j, i the changed position and j the
-row. A row is the activation at one position. Attention weights of one row differ by at most
-a factor E = e^{2A}, A half the largest difference of its logits, so that an average of the
-keys' changes is at most W, their largest mean with weights between 1/E and 1.
+mask there is a closed form of order (ln(j/i))^{L-1}/j, i the changed position, j the row and
+L the number of layers. A row is the activation at one position. Attention weights of one row
+differ by at most a factor E = e^{2A}, A half the largest difference of its logits, so that
+an average of the keys' changes is at most W, their largest mean with weights in [1/E, 1].
 """
 
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ def visible_changes(
 
 
 def _per_row(counted: Shaped[np.ndarray, "counted"]) -> Shaped[np.ndarray, "rows"]:
-    """Numbers of the n rows j != i, then the largest of the changed row's over all i."""
+    """First n numbers, of the rows j != i, then the largest of the n of row i, over all i."""
     n = len(counted) // 2
     return np.append(counted[:n], np.max(counted[n:]))
 
@@ -170,7 +170,7 @@ def _changes(
     distance: Interval,
     saturating: bool,
 ) -> tuple[ByRow, Interval]:
-    """Bounds on changes of the n rows, then of row i, and the unit that scales them."""
+    """Upper bounds on changes of the n rows j != i, then of row i; the unit they are in."""
     if distance.b == np.inf or any(_is_unbounded(layer) for layer in layers):
         return np.full(length + 1, np.inf), interval(1)
     changes, scale = np.zeros(length + 1), distance
@@ -260,7 +260,8 @@ HYPOTHESES = (DIFFER, CONSTANTS, "causal softmax attention in every layer")
 def scaled_causal_average_influence(length: int, num_layers: int) -> float:
     """Compute n times the influence of symbol 1 on row n of uniform causal averages.
 
-    Exact: the float nearest to h_{L-1}(1, 1/2, …, 1/n), summed with 50 digits.
+    Exact: the float nearest to h_{L-1}(1, 1/2, …, 1/n), summed with 50 digits; h_k is
+    the complete homogeneous polynomial of degree k.
 
     Args:
         length: n >= 1.

@@ -1,14 +1,14 @@
 """The constants of Lemma 5 as Hahn 2020 prints them, in two readings of the norm bound F.
 
 docs/lemma5-audit.md has the false steps of the printed proof: what it concludes is a
-`Claim`. D is the distance of the embeddings that are exchanged at position i. C_att is
-the Lipschitz constant of a logit per unit: mu + c/F for a dot product, and max(m1, m2)
-for additive scores, A is F² C_att and 2 F C_att, and a weight at most e^A/(e^A + (n -
-1) e^{-A}); L_fact satisfies |dy'| <= L_fact (|dy| + Σ_h |da_h|). `printed` is literal,
-F = 2 C_fact^L (|p_j| + |v_j|), |p_j| + |v_j| the maximum over positions and symbols,
-C_fact >= 1 a growth constant, F_k <= C_fact^k (|p| + |v|), that covers biases and the
-concatenation of the heads (else F is no bound); `printed_tight` takes for F the true
-bound on the norms.
+`Claim` on the change dy_j^(k) at position j of n after layer k of L, each of H heads. D is
+the distance of the embeddings that are exchanged at position i. C_att is the Lipschitz
+constant of a logit per unit: mu + c/F for a dot product, and max(m1, m2) for additive
+scores, A is F² C_att and 2 F C_att, and a weight at most e^A/(e^A + (n - 1) e^{-A}); L_fact
+satisfies |dy'| <= L_fact (|dy| + Σ_h |da_h|). `printed` is literal, F = 2 C_fact^L (|p_j| +
+|v_j|), |p_j| + |v_j| the maximum over positions and symbols, C_fact >= 1 a growth constant,
+F_k <= C_fact^k (|p| + |v|), that covers biases and the concatenation of the heads (else F
+is no bound); `printed_tight` takes for F the true bound on the norms.
 """
 
 import dataclasses

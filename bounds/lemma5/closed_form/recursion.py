@@ -1,10 +1,11 @@
-"""Theorem C: the corrected Lemma 5 as a recursion over layers, and C1 and C2; no mask.
+"""Theorem C: the corrected Lemma 5 as a recursion over layers, and closed forms C1, C2.
 
 The symbol at position i of n is exchanged, D the distance of the two embeddings; κ bounds
-the change of every position but i and σ that of i. docs/theory/lemma5.md, sections 1 and 2,
-has the proofs. The linear recursion is proportional to D: it bounds the Lipschitz constant.
-The saturating one also knows that logits, averages and outputs have a bounded range; it is
-never larger.
+the change of every position but i and σ that of i; attention has no mask. A bounds half the
+difference of a row's logits, F what attention reads. docs/theory/lemma5.md, sections 1 and
+2, has the proofs. The linear recursion is proportional to D: it bounds the Lipschitz
+constant. The saturating one also knows that logits, averages and outputs have a bounded
+range; it is never larger.
 """
 
 import dataclasses
@@ -158,7 +159,7 @@ def _output_change(
     sigma: Interval,
     saturating: bool,
 ) -> Interval:
-    """Upper bound on a layer output's change, where the input changes by `here`."""
+    """Upper bound on the change of a row after a layer, if before it changes by `here`."""
     norm = interval(layer.norm)
     moved = [interval(layer.input_gain) * x for x in (here, kappa, sigma)]
     # Any two rows that attention reads are at most 2F apart.

@@ -1,7 +1,9 @@
 """The closed forms of Lemma 5 (Hahn 2020), evaluated on the constants of a model.
 
 They bound the change of row j when the symbol at position i is exchanged, for all inputs
-of one length; D is the distance of the two embeddings, F a bound on activations.
+of one length; D is the distance of the two embeddings, F a bound on activations: the tight
+one is a true bound, the literal one as printed. The target is the final activation or the
+logits. A saturating form uses that averages and outputs have a bounded range.
 
 Without masks: the corrected recursion, saturating and linear, and its closed forms C1
 and C2. With masks there is no O(1/n) for all rows and these do not hold; `corrected` is
@@ -264,7 +266,7 @@ def evaluate_closed_forms(
 
 
 def _causal(constants: ModelConstants, layer: int, query: int) -> LayerInfluence | None:
-    """Causal closed form at i = 1, its largest; None for other masks or query rows."""
+    """Causal closed form at the worst position i = 1; None for other masks or query rows."""
     sights, n = {SIGHTS[mask] for mask in constants.masks[:layer]}, constants.length
     last, first = ({Sight(after=False)}, n - 1), ({Sight(before=False)}, 0)
     if (sights, query) not in (last, first):
@@ -299,7 +301,7 @@ def _claims(
 
 
 def constants_row(forms: ClosedForms) -> dict[str, Any]:
-    """Table row for one length and layer: constants, and logarithms of the bounds."""
+    """Table row for one length and layer: constants, and decimal logarithms of the bounds."""
     constants, layer = forms.constants, forms.layer
     row = {
         "n": constants.length,
@@ -334,7 +336,7 @@ def constants_rows(
 
 
 def _nulls(row: dict[str, Any]) -> list[str]:
-    """Sentences on the entries of `row` that JSON writes as null, by their meaning."""
+    """Sentences on entries of `row` that JSON writes as null, one for each reason."""
     meanings = {
         None: "does not apply",
         -math.inf: "the bound is zero",

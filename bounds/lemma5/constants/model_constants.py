@@ -5,7 +5,8 @@ sums of linear maps and activations of other rows (`row_form`); between them sta
 whose averages a_h, one per head, are no longer than the rows it reads. Position encodings
 are read at one length, so that no encoding beyond it is evaluated: block by block where they
 are a table or few enough, else in closed form. The rounding of their formulas is counted:
-that of a sine, a power, a sum of terms, and of the model's float type.
+that of a sine, a power, a sum of terms, and of the model's float type. A hard weighting,
+which gives all weight to the keys of largest score, has no constants.
 """
 
 import dataclasses
@@ -339,7 +340,7 @@ def _(score: scores.AdditiveScore, attention: Attention, head: int) -> Additive:
 def read_layer(
     layer: Layer, name: str, norm: float, length: int
 ) -> tuple[LayerConstants, float]:
-    """Constants of a softmax layer, and an upper bound on the norm of its output."""
+    """Constants of a softmax layer, and an upper bound on the norm of its output rows."""
     # `name` is the layer's name in the model format, `norm` bounds its input.
     attention = layer.attention
     scores = read_scores(attention, name, length)
@@ -367,7 +368,7 @@ def read_layer(
 
 
 def _heads(attention: Attention, averages: list[str]) -> Form:
-    """The heads' outputs V_h a_h + b_h side by side; zero where a row sees nothing."""
+    """Form of the heads' outputs V_h a_h + b_h side by side; 0 where a row sees nothing."""
     size, parts = attention.value_width, []
     for head, average in enumerate(averages):
         offsets: tuple[Enclosure | None, ...] = (None,)

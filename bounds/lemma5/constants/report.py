@@ -1,4 +1,4 @@
-"""Report of closed-form constants: a table by length and layer, and its conditions."""
+"""Report of the constants and bounds of Lemma 5: table by length and layer, conditions."""
 
 import textwrap
 from collections.abc import Mapping, Sequence

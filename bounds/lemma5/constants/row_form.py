@@ -120,7 +120,7 @@ class NormConstants:
 
 
 def read_norm(norm: Norm, name: str) -> NormConstants:
-    """Constants of a norm, rounded up; an InputError where its ε is zero."""
+    """Constants of a layer norm, rounded up; an InputError where its ε is zero."""
     scale = float(np.max(np.abs(np.asarray(norm.scale, np.float64))))
     width = norm.scale.shape[0]
     bias = frobenius_upper(np.asarray(norm.bias, np.float64))
@@ -174,7 +174,7 @@ class Bent:
 
 
 class Reader:
-    """Bounds on the corners of a program, added as its steps are read; rounded up."""
+    """Upper bounds on the corners of a program, added as its steps are read; rounded up."""
 
     def __init__(self, corners: dict[str, Corner], names: dict[int, str]) -> None:
         """Starts with the corners of the rows at the start, and names of norms by `id`."""
@@ -246,7 +246,7 @@ def _gain(form: Form, corner: str) -> float:
 
 @functools.singledispatch
 def form_of(operation: Operation, *forms: Form) -> Form:
-    """Form of an operation's output; an activation among `forms` is read by a sum or map."""
+    """Form of an operation's output row, from the forms of the rows that it reads."""
     raise no_rule("form_of", operation)
 
 
