@@ -4,9 +4,10 @@ The lemma (Hahn 2020) bounds the change of activations after layer k when the sy
 position i of n is exchanged; j is another position, D the distance of the two embeddings.
 Its constants are H heads, the bound F on activations ("literal": as printed, "tight": the
 true bound), the bound A on logits, C_fact the growth of F by layer, and C made of A and the
-Lipschitz constant L_f of f_act, which maps an activation and its averages to the next. For
-every step that fails both sides of the printed inequality are computed in an explicit model:
-the left one exactly, the right one from the constants of `bounds.lemma5.closed_form`.
+Lipschitz constant L_f of f_act, which maps an activation and its averages (attended values,
+softmax-weighted means of keys y_w) to the next. For every step that fails both sides of the
+printed inequality are computed in an explicit model: the left one exactly, the right one
+from the constants of `bounds.lemma5.closed_form`.
 
 Most models are one-dimensional attention over groups of equal keys, with 60 digits. A
 group of 10^12 equal keys costs as much as one key, so a violation that needs such lengths
@@ -99,7 +100,7 @@ OWN_LENGTHS = (11, 101, 1001, 10001)
 # The arithmetic before it, with the o(1) replaced by the bound of the step for j != i,
 # needs n >= H^k/(2 - 1/C).
 def many_heads_findings() -> Iterator[Finding]:
-    """Findings of step 8: the claim at 1200 heads, and its arithmetic at n = 2."""
+    """Findings of step 8: the claim on position i at 1200 heads, its arithmetic at n = 2."""
     heads, mu, distance = 1200, 0.12, real("1e-3")
     # The slope is 1 + e^{2A} of the literal reading, A = 4 mu.
     slope = 1 + CONTEXT.exp(8 * real(mu))
@@ -133,13 +134,13 @@ def _constants(mu: float, lipschitz: float, norm: float) -> PrintedConstants:
 
 
 def _balanced(slope: Real, own: Real, length: int) -> Real:
-    """Attended value where half of the other keys are +1, half -1, and key i is `own`."""
+    """Attended value if half of the other keys are +1, half -1, and key i is `own`."""
     half = (length - 1) // 2
     return average(slope, [(real(1), half), (real(-1), half), (real(own), 1)])
 
 
 def _unclipped(change: Real) -> Real:
-    """`change`; an ArithmeticError where it exceeds the clip at 1."""
+    """Change of an output clipped at 1, `change`; an ArithmeticError where it exceeds 1."""
     if change > 1:
         raise ArithmeticError(f"the output {change} leaves the clip at 1")
     return change
@@ -224,7 +225,7 @@ def causal_mask_findings() -> Iterator[Finding]:
 # literal F = 2 the printed A is four times as large and the claim is true, as it always
 # is (closed form C2).
 def tight_norm_findings() -> Iterator[Finding]:
-    """Findings of step 9 at several A and n with the tight F, and once the literal F."""
+    """Findings of step 9 (the bound at j != i): several A and n, tight F, once literal F."""
     distance, one = real("1e-20"), real(1)
     cases = *((*case, "tight F = 1") for case in _CASES), (10, 12, "literal F = 2")
     for a, log10_length, reading in cases:
@@ -258,7 +259,7 @@ def own_position_findings() -> Iterator[Finding]:
 # Two keys in the plane, logits the product of the first coordinates. Key 1 moves by one
 # unit in the first coordinate, but its second coordinate is 10, and its weight moves too.
 def weight_change_findings() -> Iterator[Finding]:
-    """Findings of step 4, with the weights before the exchange and with those after it."""
+    """Findings of step 4 (change of an average), by weights before and after the exchange."""
     query = (1, 0)
     before, after = [(0, 10), query], [(1, 10), query]
     weights, new_weights = _weights(query, before), _weights(query, after)

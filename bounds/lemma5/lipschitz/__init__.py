@@ -1,6 +1,6 @@
-"""The empirical Lipschitz constant: ratios that were observed, marked as estimates.
+"""The empirical Lipschitz constant: observed ratios of output to embedding change.
 
-Nothing here is a bound; `bounds.lemma5.closed_form` and `bounds.lemma5.certificate` are.
+Estimates are no bounds; `bounds.lemma5.closed_form` and `bounds.lemma5.certificate` are.
 """
 
 from bounds.lemma5.lipschitz.curve import LipschitzCurve, lipschitz_curve

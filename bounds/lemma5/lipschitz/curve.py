@@ -1,11 +1,12 @@
 """Estimates against length, and how many decades bounds lie above what was observed.
 
 K_n is the Lipschitz constant, at length n, of the output in one position's embedding. A
-closed form bounds every influence at a distance D of two embeddings. Those proportional
-to D bound the Lipschitz constant, by bound / D, and are compared with its estimate; the
-corrected recursion saturates, so that it bounds influences only, and is compared with the
-largest influence met. A certificate holds for its own input, and is compared with the
-exact ratio there.
+substitution replaces one token, its influence is the norm of the output's change. A closed
+form bounds every influence at a distance D of two embeddings. Those proportional to D bound
+the Lipschitz constant, by bound / D, and are compared with its estimate; the corrected
+recursion saturates, so that it bounds influences only, and is compared with the largest
+influence met. A certificate, a proved bound, holds for its own input, and is compared with
+the exact ratio there.
 """
 
 import dataclasses
@@ -90,7 +91,7 @@ class LipschitzCurve(RowPerLength):
     """
 
     def fit(self, column: str = "estimate") -> DecayFit:
-        """Power law in n of a column: the estimates of K_n, or those of one search."""
+        """Power law in n fitted to a column: estimates of K_n, by all searches or by one."""
         n = np.array([row["n"] for row in self.table], np.int64)
         return fit_decay(n, np.array([row[column] for row in self.table], float))
 

@@ -1,11 +1,11 @@
 """The Jacobian of the query's output in the embeddings: norms of all its blocks.
 
-One reverse pass per output coordinate gives that row of the block d y_q / d y_i^(0) of
-every position i at once, so that the blocks of all positions cost d passes, not n. The
-norm of each block is then a power iteration, of all blocks together. Of an output wider
-than `MAX_ROWS` only as many random orthonormal directions Q are taken, |Q J_i| <= |J_i|,
-J_i the block of position i, and the largest blocks are iterated anew with jvp and vjp of the
-model itself.
+y_q is the output at the query, the row that is read, y_i^(0) the embedding row at position
+i, J_i the block of i. One reverse pass per output coordinate gives that row of the block d
+y_q / d y_i^(0) of every position i at once, so that the blocks of all positions cost d
+passes, not n. The norm of each block is then a power iteration, of all blocks together. Of
+an output wider than `MAX_ROWS` only as many random orthonormal directions Q are taken, |Q
+J_i| <= |J_i|, and the largest blocks are iterated anew with jvp and vjp of the model itself.
 """
 
 import functools
@@ -74,7 +74,7 @@ def power_iteration(
 def output_at(
     model: Transformer, rows: Rows, query: int, target: str
 ) -> Float[Array, "outputs"]:
-    """Target (activation or logits) of the query row, a function of all rows y^(0)."""
+    """Target (activation or logits) at the query, a function of all embedding rows y^(0)."""
     (y,) = forward_embeddings(model, rows, jnp.asarray([query], jnp.int32))
     return read_target(model, y, target)
 
@@ -100,7 +100,7 @@ def _sketched_norms(
     query: int,
     target: str,
 ) -> tuple[Float[Array, "tokens"], Rows, Count]:
-    """Lower estimates of |Q J_i|, Q `directions`, with vectors and iterations to them."""
+    """Lower estimates of |Q J_i|, Q `directions`; vectors that attain them; iterations."""
     _, pull = jax.vjp(lambda z: output_at(model, z, query, target), rows)
     blocks = jax.lax.map(
         lambda direction: pull(direction)[0], directions, batch_size=PASSES_AT_ONCE
@@ -123,7 +123,7 @@ def norms_at(
     query: int,
     target: str,
 ) -> tuple[Float[Array, "positions"], Moves, Count]:
-    """Lower estimates of block norms at `positions`, vectors that attain them, iterations."""
+    """Lower estimates of |J_i| at `positions`; vectors that attain them; iterations."""
     function = lambda z: output_at(model, z, query, target)
     _, pull = jax.vjp(function, rows)
 

@@ -1,9 +1,12 @@
 """Estimate of a Lipschitz constant at one length: three searches over several inputs.
 
 It is that of a model's output in the embedding of one position; the local norm is that of
-the output's Jacobian in that row at one input. Estimates are ratios that were observed. The
-constant is at least as large, up to rounding, and may be larger: an estimate is neither a
-`Bound` nor a `Claim` and never enters a certificate.
+the output's Jacobian in that row at one input. The query is the row that is read, the target
+its activation or logits; a substitution replaces one token, its influence is the norm of the
+output's change; an ascent maximises the local norm over embedding rows y^(0) in a ball.
+Estimates are ratios that were observed. The constant is at least as large, up to rounding,
+and may be larger: an estimate is neither a `Bound` nor a `Claim` and never enters a
+certificate.
 """
 
 import dataclasses
@@ -143,7 +146,7 @@ def ascend_in_ball(
     target: str,
     steps: int,
 ) -> tuple[Scalar, Rows, Row]:
-    """Largest |J(z) v| met by an ascent, J the output's Jacobian in row i, with z and v."""
+    """Largest |J_i(z) v| met by an ascent over rows z and unit vectors v, with z and v."""
     # J_i is the Jacobian of the output in row i = `position`. Only the rows of z that
     # are `free` move. ln |J_i(z) v| is maximised over z, by Adam with projection to the
     # ball, and over v, by power iteration: the gradient in v already is J^T J v.
@@ -208,7 +211,7 @@ class Look:
 
 @dataclasses.dataclass(frozen=True)
 class Searches:
-    """Searches on a model prepared for one length (`at_length`), at one query and target."""
+    """Three searches on a model prepared for one length, at one query and target."""
 
     model: Transformer
     query: int
@@ -243,7 +246,7 @@ class Searches:
     def _substitute(
         self, index: int, tokens: Tokens, norms: Float[np.ndarray, "tokens"]
     ) -> tuple[Estimate, float]:
-        """Estimate by substitutions on one input, and the largest influence met there."""
+        """Largest ratio by substitutions on one input, and largest influence met there."""
         positions: list[int] | None = None
         if len(self.model.layers) > INCREMENTAL_LAYERS and len(tokens) > EXHAUST_TO:
             order = np.argsort(-np.nan_to_num(norms, nan=-1.0), kind="stable")
