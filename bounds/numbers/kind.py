@@ -1,4 +1,7 @@
-"""The kind of a result, in one of four words, and the hypotheses that it rests on."""
+"""The kind of a result, in one of four words, and the hypotheses that it rests on.
+
+The ends of a value are a lower and an upper bound on it, its radius one on its error.
+"""
 
 from typing import ClassVar, Literal
 
@@ -55,7 +58,7 @@ def kind_of_largest(
     lower: Float[np.ndarray, "*values"],
     upper: Float[np.ndarray, "*values"],
 ) -> Kind:
-    """Kind of the largest absolute value of an array, NaNs left out; "exact" if none."""
+    """Kind of the largest |value| of an array with its ends; "exact" if all are NaN."""
     if np.isnan(values).all():
         return "exact"  # of nothing
 
@@ -69,7 +72,7 @@ def kind_of_largest(
 
 
 def kind_of_ends(lower: float, upper: float, enclosed: bool) -> Kind:
-    """Kind of a value between `lower` and `upper`; "estimated" unless `enclosed`."""
+    """Kind of a value with ends `lower` and `upper`; "estimated" if not `enclosed`."""
     if not enclosed:
         return "estimated"
     # Halved first: a sum of the ends may overflow.

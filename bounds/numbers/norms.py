@@ -21,7 +21,7 @@ SQUARINGS = 6
 
 
 def contract(terms: str, *arrays: Float[Array, "..."]) -> Float[Array, "..."]:
-    """`jnp.einsum` of arrays at full precision."""
+    """Result of `jnp.einsum` on arrays, at full precision."""
     return jnp.einsum(terms, *arrays, precision=jax.lax.Precision.HIGHEST)
 
 

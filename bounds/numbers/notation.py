@@ -1,4 +1,8 @@
-"""Texts of lengths, temperatures and enclosures in flags, labels and tables of text."""
+"""Texts of lengths, temperatures and enclosures in flags, labels and tables of text.
+
+A temperature is a number T, `inverse_log:A`, which is A / ln n at length n, or `power:A:P`,
+A n^P (A p^P at position p); its record is the dictionary that a model file holds.
+"""
 
 import itertools
 import math
@@ -19,7 +23,7 @@ WIDTH = 96  # characters of a line of explanation
 
 
 def parse_temperature(text: str) -> dict[str, Any] | None:
-    """Temperature record of `T`, `inverse_log:A` or `power:A:P[:position]`; None for 1."""
+    """Temperature record of text `T`, `inverse_log:A`, `power:A:P[:position]`; None for 1."""
     match text.strip().split(":"):
         case ["inverse_log", scale]:
             return {"kind": "inverse_log", "scale": _positive(scale, text)}
@@ -55,7 +59,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
-    """Increasing lengths of `16,32,64` or log-spaced `start:stop:count`."""
+    """Increasing lengths from text, `16,32,64` or log-spaced `start:stop:count`."""
     is_range = ":" in text
     try:
         numbers = [_whole(part, text) for part in text.split(":" if is_range else ",")]
@@ -82,7 +86,7 @@ def describe_lengths(lengths: Sequence[int]) -> str:
 
 
 def parse_share(text: str) -> Fraction:
-    """Share from a decimal or fraction, between 0 and 1 and `CLOSEST` or more from each."""
+    """Share from text such as 0.35 or 7/20: in (0, 1), no nearer to an end than `CLOSEST`."""
     try:
         share = Fraction(ascii_number(text))
     except (ValueError, ZeroDivisionError):
@@ -110,7 +114,7 @@ def temperature_label(temperature: dict[str, Any] | None) -> str:
 
 
 def enclosure_label(value: float, lower: float, upper: float) -> str:
-    """A non-negative number with its radius, as in `0.40612345 +- 3.1e-07`."""
+    """Text of a value >= 0 and its error bound, as in `0.40612345 +- 3.1e-07`."""
     # Where 0 is possible no digit is known: the upper end alone, rounded up.
     if lower == 0:
         return "0" if upper == 0 else f"0 (below {_rounded_up(Decimal(upper))})"

@@ -1,11 +1,13 @@
 """Rounding in certificates: a bound that is proved, and counts of layers' roundings.
 
-γ_k (`gamma`) bounds the relative error of k roundings, to any order. Where a certificate
-adds up layers it counts roundings, to first order in the unit roundoff u: a sum of m
-terms in any order errs by at most m u times the sum of magnitudes (the compiler chooses
-the order, so no pairwise logarithm is claimed); tiles of at most 8192 keys are summed
-apart and then merged. One layer chains two projections (depth d), a score (d_k), a
-softmax over n keys, the output projection (H d_v) and the feed-forward block (d, d_ff):
+A certificate is a proved bound on the change of a model's output when one token is replaced;
+radii bound how far changes on the way are from computed ones. γ_k (`gamma`) bounds the
+relative error of k roundings, to any order. Where a certificate adds up layers it counts
+roundings, to first order in the unit roundoff u: a sum of m terms in any order errs by at
+most m u times the sum of magnitudes (the compiler chooses the order, so no pairwise
+logarithm is claimed); tiles of at most 8192 keys are summed apart and then merged. One layer
+chains two projections (depth d), a score (d_k), a softmax over n keys, the output projection
+(H d_v) and the feed-forward block (d, d_ff):
 
     steps(layer) = depth(n) + 2 d + d_k + H d_v + d_ff + 16,
 
@@ -69,7 +71,7 @@ def unit_roundoff(dtype: Any) -> float:
 
 @functools.cache
 def gamma(count: int) -> Interval:
-    """γ_k = k u/(1 - k u) in float64, the relative error of k roundings, k u < 1."""
+    """γ_k = k u/(1 - k u), a bound on the relative error of k float64 roundings; k u < 1."""
     # A product of k factors (1 + δ), |δ| <= u, and inverses of such, is 1 + θ with
     # |θ| <= γ_k. So a float64 inner product of k terms, in any order, with fused
     # operations or not, is off by at most γ_k times the sum of the magnitudes, a matrix
@@ -83,12 +85,12 @@ def gamma(count: int) -> Interval:
 
 @functools.cache
 def gamma_upper(count: int) -> float:
-    """Least float that is at least γ_k; see `gamma`."""
+    """Least float that is at least γ_k, the relative error of k = `count` roundings."""
     return upper(gamma(count))
 
 
 def term_roundoff(count: int) -> float:
-    """Error of a float64 change with `count` terms, relative to the terms' magnitudes."""
+    """Bound on the error of a float64 change of `count` terms, over the terms' magnitudes."""
     # γ_k, k = 2 (count + 8): inner products with `count` terms in all and a few scalar
     # operations, on operands that round as much themselves.
     return gamma_upper(2 * count + SCALAR_STEPS)
@@ -99,7 +101,7 @@ def layer_roundoff(
     depth: float,  # additions that one term of a sum over keys goes through
     score_range: float | Float[Array, ""],  # largest |score|
 ) -> Float[Array, ""]:
-    """Error of a change computed through a layer, relative to its terms' magnitudes."""
+    """Bound on the error of a change through a layer, relative to its terms' magnitudes."""
     heads, width = layer.attention.num_heads, layer.attention.value_width
     d, key_width = layer.attention.query.shape[2], layer.attention.key_width
     steps = depth + score_range + SCALAR_STEPS + 2 * d + key_width + heads * width
@@ -124,7 +126,7 @@ def certificate_roundoff(
     score_range: float,  # largest |score|
     largest_exponent: float,  # of an exponential of radii
 ) -> float:
-    """Relative rounding error of a certificate's radii, upper, to first order in u."""
+    """Bound on the relative rounding error of a certificate's radii, to first order in u."""
     # A radius is built from sums and products of numbers that are not negative, so that
     # each of its operations adds at most u relatively, and nothing cancels. The
     # operations of a layer are: weights (score_range + n) and their sums with sizes

@@ -62,7 +62,7 @@ def positive(name: str, value: float) -> float:
 def whole(
     name: str, value: int, least: int | None = None, most: int | None = None
 ) -> int:
-    """The value; a ValueError unless it is an integer from `least` to `most`, if given."""
+    """The value as an int; a ValueError unless whole and from `least` to `most`, if given."""
     try:
         # `int` would read text, and cut a fraction off: what it finds has to equal the
         # value.
@@ -159,7 +159,7 @@ def corrected_bound(
     form: str,
     hypotheses: tuple[str, ...] = UNMASKED_HYPOTHESES,
 ) -> Bound:
-    """An upper bound of the corrected Lemma 5, from an enclosure of its value."""
+    """An upper bound by the corrected Lemma 5, from an interval that encloses its value."""
     # `quantity` is the text that `others` or `own` returns; `form` names the lemma's
     # form.
     source = f"Hahn 2020, Lemma 5, corrected: {form}"
@@ -167,10 +167,10 @@ def corrected_bound(
 
 
 def others(layer: int) -> str:
-    """Text of the change at a position j that is not i, after `layer` layers."""
+    """Text for the change at a position j != i after `layer` layers, a bound's quantity."""
     return f"|y_j^({layer}) - y'_j^({layer})|, j != i"
 
 
 def own(layer: int) -> str:
-    """Text of the change at the position i itself, after `layer` layers."""
+    """Text for the change at position i itself after `layer` layers, a bound's quantity."""
     return f"|y_i^({layer}) - y'_i^({layer})|"
