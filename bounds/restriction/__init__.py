@@ -5,7 +5,7 @@ completions get one output, the model cannot compute a language in which they di
 (Hahn 2020, Theorem 1). `find_restriction` and `find_counterexample` search for one;
 `checker`, which shares no code with the search, verifies its certificate from the file
 and the model alone; `sensitivity` says of which languages a restriction leaves the
-answer open.
+answer, whether an input is a member, open.
 """
 
 from bounds.restriction.checker import Verification, check_certificate

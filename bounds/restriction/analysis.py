@@ -118,12 +118,12 @@ def read_partial_input(
 
 
 class TooManyBits(Exception):
-    """A row that depends on more free bits than its table may have."""
+    """Raised where a row depends on more free bits than a table may have."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """Possible sets and final table of a model under a partial input."""
+    """Possible sets by layer and the query's final table, under a partial input."""
 
     partial: PartialInput
     query: int  # the position that is read
@@ -197,7 +197,7 @@ def analyse(
     most: int = MOST_BITS,
     depth: int | None = None,
 ) -> Analysis:
-    """Analyses the first `depth` layers under a partial input; all where it is None."""
+    """Returns the `Analysis` of the first `depth` layers (None: all) for a partial input."""
     # `TooManyBits` where a row depends on more than `most` bits, `Undecided` where
     # rounding leaves open which position a row attends to.
     needed = needed_positions(model, partial.length, query)
@@ -226,7 +226,7 @@ def analyse(
 
 
 def _list_sets(tables: Tables, block: SlotBlock) -> list[list[list[dict[str, Any]]]]:
-    """Possible sets and witnesses of each slot, by head and row of its table."""
+    """Possible sets and witnesses of each slot in `block`, by head and row of its table."""
     positions = tables.positions
 
     def one(sets: HeadBlock, row: np.intp) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def possible_edges(
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """Rows that one slot attends to, for every assignment of bits it depends on."""
+    """Table rows that a slot attends to, under each assignment of the bits that count."""
 
     position: int  # the slot's position
     # The bits it may depend on, before the table is brought to normal form.
@@ -290,7 +290,7 @@ class Readings:
 
 
 class Undecided(Exception):
-    """A row whose winner rounding leaves open."""
+    """Raised where rounding leaves open which position a row attends to."""
 
     def __init__(self, slot: int, rows: Sequence[int]):
         """Store the slot, and the contending rows as indices into the input tables."""
@@ -309,7 +309,7 @@ def _row_indices(
 
 
 def read_slots(scored: ScoredRows, block: SlotBlock) -> list[Readings]:
-    """Rows that a block's slots attend to; `Undecided` where rounding decides."""
+    """Table rows that a block of slots attends to; `Undecided` where rounding decides."""
     tables, read = scored.tables, []
     pairs = zip(block.slots.tolist(), block.reach(), strict=True)
     for local, (slot, reach) in enumerate(pairs):
@@ -345,7 +345,7 @@ Candidates = Bool[np.ndarray, "assignments candidates"]
 def _decide(
     low: Cells, high: Cells, allowed: Candidates, weighting: Weighting
 ) -> tuple[Candidates, Bool[np.ndarray, "assignments"]]:
-    """Whether each candidate is attended to, and whether rounding leaves a row open."""
+    """Masks of candidates attended to, and of assignments whose winner rounding decides."""
     if not allowed.size:
         return allowed, np.zeros(len(allowed), bool)
     low, high = (np.where(allowed, cells, -np.inf) for cells in (low, high))
@@ -379,7 +379,7 @@ def tabulate(scored: ScoredRows, read: Sequence[Readings]) -> Tables:
 
 
 def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclosed:
-    """Output of one head for all assignments of the slots in `read`."""
+    """Attended values of one head, a row for each assignment of each slot in `read`."""
     value = scored.value[head]
     parts = []
     for one in read:
@@ -394,7 +394,7 @@ def _attended(scored: ScoredRows, head: int, read: Sequence[Readings]) -> Enclos
 
 
 def _identify(old: Tables, read: Sequence[Readings], made: Enclosed) -> Rows:
-    """Identities of the new rows: by their numbers if exact, else by the rows they read."""
+    """Numbers of new rows, equal for equal rows: by value if exact, else by rows read."""
     exact: list[bool] = (made.radius == 0).all(axis=-1).tolist()
     numbers = made.value + 0.0  # one zero for both signs
     identity: list[int] = []

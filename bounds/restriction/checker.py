@@ -1,6 +1,6 @@
 """The independent checker: a certificate and the model in, accepted or not out.
 
-It shares no code with the search. Where it accepts, all 2^F completions of the restriction
+It shares no code with the search. Where it accepts, all completions of the restriction
 have one final activation at the query, the position that is read; a certificate of a
 counterexample holds a pair of completions too, a member and a non-member of a language. The
 proof goes layer by layer, by tables of activations and their possible sets

@@ -82,7 +82,7 @@ def dyck_pair(partial: PartialInput, member: Membership) -> Pair | None:
 
 
 def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
-    """Last member on each of several paths, token by token, to a non-member."""
+    """Yields the last member on paths from member to non-member, a token a step."""
     member_word, other = pair
     differing = np.flatnonzero(member_word != other)
     generator = np.random.default_rng(seed)
@@ -103,7 +103,7 @@ def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
 
 @dataclasses.dataclass(frozen=True)
 class _Language:
-    """A language, and the search for a member and a non-member alike to a model."""
+    """A language, and the search for a member and non-member of one output of a model."""
 
     model: jm.Transformer
     name: str
@@ -128,7 +128,7 @@ class _Language:
         return found.member, found.non_member
 
     def neighbours(self, given: PartialInput, query: int) -> Iterator[PartialInput]:
-        """Yields members with one bit freed that decides membership, not the output."""
+        """Yields members with one bit freed; it flips membership and has influence 0."""
         pair = self.find(given)
         for word in [] if pair is None else _at_the_edge(pair, self.member, self.seed):
             # The sum of both symbols less one is the other.
@@ -226,7 +226,7 @@ class _Language:
         return alike, f"the model {says} them{found.where_read}, {right}"
 
     def _accepts(self, found: Restriction) -> bool | None:
-        """Whether the accept rule takes the output of `found`; None without a rule."""
+        """Whether the model's accept rule accepts the output of `found`; None if no rule."""
         rule = self.model.accept
         if rule is None:
             return None
@@ -352,7 +352,7 @@ def _given(
 
 
 def prepare(language: str, length: int, end: int | None) -> Tokens:
-    """Tokens fixed beforehand: an end token, and for DYCK brackets around a window."""
+    """Restriction to start from: fixed end token, and for DYCK brackets around a window."""
     tokens = np.full(length, FREE, np.int32)
     symbols = length - (end is not None)
     if end is not None:

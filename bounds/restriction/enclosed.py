@@ -5,8 +5,9 @@ float64 numbers. The radius is 0 where both are the same bits whatever the order
 operations: of numbers that are read, and of sums whose terms are multiples of a power of
 two, the *unit*, and add up to at most 2^52 units in magnitude, so that no partial sum is
 rounded. Elsewhere it is a theorem (`bounds.numbers.rounding.gamma`) with the roundings of
-two computations, NumPy's and the model's, which need not use the same order. `enclose`
-reads the row programs of a layer.
+two computations, NumPy's and the model's, which need not use the same order. A row
+program is a list of operations that a layer applies to each row before attention
+(`reads`) or after it (`writes`); `enclose` encloses the result of one operation.
 """
 
 import dataclasses
@@ -68,7 +69,7 @@ class Enclosed:
         return Enclosed(self.value[index], self.radius[index])
 
     def where(self, there: Flags) -> "Enclosed":
-        """Numbers where `there` is true, exact zeros elsewhere."""
+        """Returns the numbers where the mask `there` is true, exact zeros elsewhere."""
         return Enclosed(*(np.where(there, x, 0.0) for x in (self.value, self.radius)))
 
     @classmethod
@@ -98,7 +99,7 @@ def units(values: Float[np.ndarray, "*s"]) -> Int[np.ndarray, "*s"]:
 
 
 def counted(size: Floats, unit: Int[np.ndarray, "..."]) -> Flags:
-    """Whether float64 sums of multiples of 2^unit, of size <= `size`, are exact."""
+    """Whether float64 sums of multiples of 2^unit, of magnitudes up to `size`, are exact."""
     with np.errstate(over="ignore"):
         limit = np.ldexp(LARGEST_COUNT, np.clip(unit, -2000, 900).astype(np.int32))
     return np.asarray((size <= limit) & ((unit >= LEAST_UNIT) | (size == 0)))
@@ -267,7 +268,7 @@ def _(operation: Gelu, row: Enclosed) -> Enclosed:
 
 @enclose.register
 def normalise(norm: Norm, rows: Enclosed) -> Enclosed:
-    """Returns rows after the norm: (centred row) / root * scale + bias, enclosed."""
+    """Returns rows after a LayerNorm: (centred row) / root * scale + bias, enclosed."""
     # With c the centred row and r_c its radius, the variance is off by mean(2 |c| r_c +
     # r_c^2) and its rounding; the root of var + ε by that over its least value; and the
     # quotient by r_c over the root and |c| times the root's relative error.
@@ -299,6 +300,6 @@ def normalise(norm: Norm, rows: Enclosed) -> Enclosed:
 
 
 def run_enclosed(program: Program, **given: Enclosed) -> Enclosed:
-    """Returns the enclosed result of a row program, as of a layer's `reads` or `writes`."""
+    """Returns the enclosed rows that a row program makes of its enclosed input rows."""
     found = program.run(given, lambda step, *rows: enclose(step.operation, *rows))
     return found[program.output]

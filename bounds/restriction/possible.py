@@ -171,13 +171,13 @@ class SlotBlock:
     heads: tuple[HeadBlock, ...]  # possible sets of each head
 
     def reach(self) -> Bool[np.ndarray, "chosen slots"]:
-        """Whether each chosen slot can attend to each slot, in any head and row."""
+        """Whether each slot of the block may attend to each slot, in any head and row."""
         either = np.logical_or.reduce([head.possible for head in self.heads])
         first = np.searchsorted(self.slot_of_row, np.arange(len(self.slots)))
         return np.logical_or.reduceat(either, first, axis=0)
 
     def count_bits(self, dependence: Dependence) -> Int[np.ndarray, "chosen"]:
-        """Number of free bits that each chosen slot's output may depend on."""
+        """Number of free bits that the layer's output at each slot in `slots` may need."""
         # A bit matters to a slot if the slot itself depends on it, or one that it may
         # attend to.
         depends = self.reach().astype(np.float32) @ dependence + dependence[self.slots]
@@ -202,7 +202,7 @@ def first_in_order(
 
 
 def visible_keys(sight: Sight, rows: Rows, keys: Keys) -> Bool[np.ndarray, "rows keys"]:
-    """Whether each row position sees each key position."""
+    """Mask of the key positions that attention at each of the positions `rows` sees."""
     if sight.everything:  # without a program of JAX for each shape
         return np.ones((len(rows), len(keys)), bool)
     return np.asarray(sight.visible(rows[:, None], keys))
@@ -211,7 +211,7 @@ def visible_keys(sight: Sight, rows: Rows, keys: Keys) -> Bool[np.ndarray, "rows
 def possible_blocks(
     scored: ScoredRows, slots: Sequence[int] | Int[np.ndarray, "chosen"]
 ) -> Iterator[SlotBlock]:
-    """Yields the possible sets of `slots`, in blocks of whole slots."""
+    """Yields the possible sets of the rows of `slots`, in blocks of whole slots."""
     tables = scored.tables
     # Two rows contradict where one sets a bit to 1 that the other sets to 0, which a
     # product of matrices counts for all pairs.
@@ -263,7 +263,7 @@ def _head_block(
 def contenders(
     low: Places, high: Places, weighting: Weighting
 ) -> tuple[Rows, Bool[np.ndarray, "rows places"]]:
-    """Column of each row's witness, and whether each column may win against it."""
+    """Column (position) of each row's witness, and mask of columns that may beat it."""
     least, order = low.max(axis=1, keepdims=True), tie_order(weighting)
     witness = first_in_order(low == least, order)
     if not weighting.side:
@@ -275,7 +275,7 @@ def contenders(
 def leading_entries(
     scored: ScoredRows, sets: HeadBlock, rows: Int[np.ndarray, "voters"], count: int
 ) -> tuple[Int[np.ndarray, "voters count"], Bool[np.ndarray, "voters count"]]:
-    """First `count` non-constant key rows in the lists of `rows`, and whether each exists."""
+    """First `count` key rows that depend on bits, in each row's list; mask of those found."""
     tables, order = scored.tables, tie_order(scored.attention.weighting)
     free = np.array([bool(bits) for bits in tables.bits])
     score = np.where(sets.possible[rows] & free, sets.highest[rows], -np.inf)

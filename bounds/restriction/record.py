@@ -31,7 +31,7 @@ def find_kept(
     fresh: bool,
     **asked: Any,
 ) -> tuple[Restriction, float]:
-    """Restriction that the checker accepts, and seconds of search, stored or new."""
+    """Restriction, read from the store or found and checked now; seconds of its search."""
     seconds = 0.0
 
     def remember(name: str, work: Work, read: Read) -> ClosedInput:

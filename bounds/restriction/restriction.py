@@ -50,7 +50,7 @@ Output = Float[np.ndarray, "width"]
 def certificate_of(
     model: Transformer, analysis: Analysis, output: Output
 ) -> dict[str, Any]:
-    """Returns the certificate of an analysis that found the output constant."""
+    """Returns the certificate (JSON) of an analysis that found the output constant."""
     partial = analysis.partial
     attentions = [layer.attention for layer in model.layers]
     return {

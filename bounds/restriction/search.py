@@ -4,14 +4,15 @@ A partial input fixes some positions and leaves a free bit at the others; a rest
 is one that makes the output constant. A slot is a position with a table of rows, its
 activations, one for each assignment of the free bits that it depends on; a row's list
 holds the rows that it may attend to, its possible set, by falling score. The greedy
-search goes layer by layer: rows whose output depends on more bits than the layer's cap
-vote for the first entries of their lists, a batch of the best-voted bits is fixed, and
-the possible sets are formed again; then the rows are tabulated. Closing fixes bits
-until the query's output is constant (docs/theory/hard-attention.md, section 2, Lemma
-2), and a reverse pass frees fixed bits that are not needed. Other attempts are an
-alteration, a random restriction with repairs (docs/theory/hard-attention.md, section 5,
-Theorem 6), and a member of a language of which one bit is free. Soundness rests on the
-possible sets alone: docs/restriction.md, section 2.
+search goes layer by layer: rows whose output depends on more bits than the layer's cap,
+the most allowed, vote for the first entries of their lists, a batch of the best-voted
+bits is fixed, and the possible sets are formed again; then the rows are tabulated.
+Closing fixes bits until the query's output is constant (docs/theory/hard-attention.md,
+section 2, Lemma 2), and a reverse pass frees fixed bits that are not needed; each of
+these is a stage. Other attempts are an alteration, a random restriction with repairs
+(docs/theory/hard-attention.md, section 5, Theorem 6), and a member of a language of
+which one bit is free. Soundness rests on the possible sets alone: docs/restriction.md,
+section 2.
 """
 
 import dataclasses
@@ -115,14 +116,14 @@ Remember = Callable[[str, Work, Read], ClosedInput]
 
 
 def forget(name: str, work: Work, read: Read) -> ClosedInput:
-    """Returns the result of `work`, read from its record; keeps none (`Remember`)."""
+    """Returns the result of `work`, computed now: a `Remember` that stores nothing."""
     del name
     return read(work())
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchPlan:
-    """Options of a search."""
+    """Options of a search for a restriction."""
 
     # For each layer but the last, the free bits that a row may depend on; None for a
     # few per head and layer, varied between attempts.
@@ -174,7 +175,7 @@ class SearchPlan:
 
 @dataclasses.dataclass
 class Search:
-    """Searches by one plan, with the partial input after every stage."""
+    """Search of one model by one plan; holds the partial input after every stage."""
 
     model: Transformer
     given: PartialInput
@@ -244,7 +245,7 @@ class Search:
     def run(
         self, part: str, method: str, work: Callable[..., None], *options: Any
     ) -> ClosedInput:
-        """Result of one attempt or pass, by the stages of `work`, or a kept one."""
+        """Result of an attempt or of the reverse pass: of calling `work`, or a stored one."""
 
         def find() -> Record:
             self.stages = []
@@ -268,7 +269,7 @@ class Search:
         self._fix_from(self.given, caps, noise)
 
     def alter(self, caps: Sequence[int]) -> None:
-        """Draws and repairs several restrictions; keeps the one with most free bits."""
+        """Fixes random bits, then searches on; of several tries keeps the one most free."""
         # After a draw most lists meet a row that happens to be at its maximum, and depend
         # on little. The theorem bounds the expected number of free bits, so that some
         # outcome has as many.
@@ -326,7 +327,7 @@ class Search:
                 waiting += [batch[:half], batch[half:]]
 
     def reduce(self, caps: Sequence[int]) -> ScoredRows:
-        """Last layer's scored rows, once those after layer l have <= caps[l] bits."""
+        """Fixes bits till rows after layer l need <= caps[l]; last layer's scored rows."""
         length, layers = self.partial.length, self.model.layers
         needed = needed_positions(self.model, length, self.query)
         tables = embed(self.model, self.partial, needed[0])
@@ -389,7 +390,7 @@ class Search:
     def _elect(
         self, tables: Tables, votes: Float[np.ndarray, "keys"], batch: int
     ) -> dict[int, int]:
-        """Bits to fix: of the best-voted assignments that agree, about `batch`."""
+        """Bits to fix, about `batch`: of the best-voted assignments without contradiction."""
         totals: dict[tuple[tuple[int, int], ...], float] = defaultdict(float)
         for row in np.flatnonzero(votes):
             totals[tuple(tables.assignment(int(row)).items())] += float(votes[row])
@@ -442,7 +443,7 @@ class Search:
         self.fix(best, "closing")
 
     def _close_value(self, scored: ScoredRows) -> dict[int, int]:
-        """Bits that settle each head's winner, for a query with a constant own row."""
+        """Bits that settle each head's winner once fixed, if the query's row is constant."""
         # Once the bits of a list's first entry are fixed so that it has its largest score,
         # the head attends to it whatever the other bits are.
         first, closed = np.zeros(1, np.intp), {}

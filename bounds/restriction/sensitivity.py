@@ -6,7 +6,7 @@ it open whatever the restriction, the threshold recursion applies with F free bi
 for in place of one (docs/theory/hard-attention.md, sections 6 and 8). The answer is
 whether an input is a member; it is forced where all completions of a restriction agree.
 A restriction is an array of tokens with -1 at its free positions, each of which takes
-one of two symbols.
+one of two symbols; n is its length, S the number of states of an automaton.
 """
 
 import dataclasses
@@ -193,7 +193,8 @@ def first_impossible_length(
 
     At length n, some restriction of at least `guaranteed_free(n)` free bits has one
     output; if `least_free(n)` of them keep both classes reachable, the output is wrong
-    for some input. Theorem 8 guarantees ceil(phi n) - (H+1) t free bits after closing.
+    for some input. Theorem 8 guarantees ceil(phi n) - (H+1) t free bits: the share phi
+    is free before closing fixes (H+1) t, for H heads that read trees of depth t.
 
     Args:
         least_free: F of the language at a length; see `ForcedAnswer`.
@@ -250,7 +251,7 @@ def _complete(
 
 
 def _image(automaton: Automaton, states: States, symbols: Sequence[int]) -> States:
-    """States that a set of states reaches by some symbols."""
+    """States that an automaton reaches from `states` by one of the symbols."""
     return frozenset(automaton.transitions[q][s] for q in states for s in symbols)
 
 

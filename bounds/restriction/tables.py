@@ -30,7 +30,7 @@ Rows = Int[np.ndarray, "rows"]
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """The tables of one layer's activations."""
+    """Tables of the activations before or after one layer."""
 
     positions: Slots  # positions of the slots, ascending
     # Free positions that each slot depends on, ascending.
@@ -75,7 +75,7 @@ class Tables:
         return matrix
 
     def sides(self) -> tuple[Sides, Sides]:
-        """Whether each row sets a bit to 1, and to 0, for bits that several slots share."""
+        """Flags: each row sets a bit to 1; sets it to 0. A column a bit that slots share."""
         count = Counter(itertools.chain.from_iterable(self.bits))
         # Rows of two positions can contradict only at bits that both depend on.
         column = {bit: k for k, bit in enumerate(b for b in count if count[b] > 1)}
@@ -91,7 +91,7 @@ class Tables:
         return ones, zeros
 
     def fix(self, values: Mapping[int, int]) -> tuple["Tables", Kept]:
-        """Fixes bits; returns the tables in normal form, and the rows that are kept."""
+        """Fixes bits; returns the tables in normal form, and old indices of their rows."""
         kept, bits = [], []
         for slot, old in enumerate(self.bits):
             index, left = self.rows_of(slot), [*old]

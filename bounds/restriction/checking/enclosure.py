@@ -197,7 +197,7 @@ def enclose(operation: Operation, *rows: Enclosure) -> Enclosure:
 
 
 def run_program(program: Program, **given: Enclosure) -> Enclosure:
-    """Returns the output rows of a layer's `reads` or `writes`, from its input rows."""
+    """Returns the rows that a layer's operations before or after attention make, enclosed."""
     found = program.run(given, lambda step, *rows: enclose(step.operation, *rows))
     return found[program.output]
 

@@ -1,11 +1,11 @@
 """One layer of a certificate: its claims checked, its tables computed from scratch.
 
 A score becomes the cell round(score / tie_resolution) (docs/model-format.md, section 3),
-here an interval [low, high] that holds every machine's. A position is *possible* for a row
-if its greatest cell lets it win under some completion. A row's *recipe* is its own table row
-below and, for each head, the rows attended to; two rows have one *identity* if they are
-certainly the same real vector. n positions of A rows each take O(n A K d) operations for K
-rows in all of width d.
+here an interval [low, high] that holds every machine's cell. A position is *possible* for
+a row if its greatest cell lets it win under some completion. A row's *recipe* is its own
+table row below and, for each head, the rows attended to; two rows have one *identity* if
+they are certainly the same real vector. n positions of A rows each take O(n A K d)
+operations for K rows in all of width d.
 """
 
 import dataclasses
@@ -110,7 +110,7 @@ def check_possible(
 def attend(
     rows: Candidates, identity: Candidates, low: Cells, high: Cells, tie: str
 ) -> list[Attended]:
-    """Table rows that each assignment attends to; `Refuted` if rounding could decide."""
+    """Table rows attended to under each assignment; `Refuted` if rounding could decide."""
     # Rows that are certainly equal may stand for one another: which of them wins does not
     # matter, nor, if nothing else can win, how many do.
     if tie == "R":
@@ -356,7 +356,7 @@ def _check_position(
 
 
 def _share(values: Enclosure, identity: Rows) -> Enclosure:
-    """Gives all rows of one identity the same enclosure, which holds each of theirs."""
+    """Returns `values` where rows of one identity have one enclosure around all of theirs."""
     # They are one real vector, but machines that make them in several ways round it in as
     # many: the shared enclosure holds all of these.
     _, first, group = np.unique(identity, return_index=True, return_inverse=True)

@@ -5,8 +5,8 @@ free positions on which it depends, row a of the bits of a, the first dep being 
 lowest. All tables of a layer lie one below the other: K rows in all.
 
 Two rows have one *identity* if they are certainly the same real vector: they are exact
-and equal, or computed in one way from rows that are. Rows that merely round alike are
-told apart.
+and equal, or have one *recipe*, being computed in one way from rows that are. Rows that
+merely round alike are told apart.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class Refuted(InputError):
 
 
 def identify_rows(values: Enclosure, ways: Sequence[Hashable]) -> Rows:
-    """Identity of rows: one number for equal exact values, or equal recipes `ways`."""
+    """Identity number of each row, equal for equal exact values or equal recipes `ways`."""
     exact = np.logical_not(values.radius.any(axis=1)).tolist()
     names = (
         # Adding 0 makes one zero of two.
@@ -86,7 +86,7 @@ def assignments(count: int) -> Bits:
 
 
 def row_index(bits: Bits, among: tuple[int, ...], deps: Any) -> Assigned:
-    """Returns the row in a table over `deps` of each assignment to the positions `among`."""
+    """Returns the row, in a table over `deps`, of each assignment to positions `among`."""
     index = np.zeros(len(bits), np.int64)
     for place, position in enumerate(deps):
         index += bits[:, among.index(position)] << place

@@ -1,11 +1,13 @@
 """Theorem 8 for DYCK: a restriction whose completions can still be well-bracketed.
 
-For n even, put P opening brackets first and P closing ones last; the window of M = n -
-2P positions between them starts free. A step, one for each layer but the last, fixes
-brackets of the window at random and repairs activations whose decision trees are too
-deep by fixing more. With W_j the sum of the fixed brackets (±1) among the first j of
-the window, let J = max_j max(-W_j, W_M - W_j) >= |W_M|. G is an upper bound on the free
-positions before a step, F the number in the end, and k as many as closing fixes.
+For n even and L layers of H heads, put P opening brackets first and P closing ones
+last; the window of M = n - 2P positions between them starts free. A step, one for each
+layer l but the last, leaves each bracket of the window free with probability p_l, fixes
+the others by fair coins and repairs activations whose decision trees are deeper than
+t_l by fixing more. With W_j the sum of the fixed brackets (±1) among the first j of the
+window, let J = max_j max(-W_j, W_M - W_j) >= |W_M|. G is an upper bound on the free
+positions before a step, F the number in the end, and k as many as closing fixes, which
+makes the output constant.
 docs/theory/hard-attention.md, section 7, has the proof. One bracket type of 2DYCK is
 1DYCK.
 """
@@ -205,7 +207,7 @@ def dyck_slope(parameters: DyckParameters) -> float:
 def _repair_risk(
     parameters: DyckParameters, step: SwitchingStep, loose: bool
 ) -> Fraction:
-    """Share β / γ of γ = Pr[W_M keeps its spread] for repairs; `loose`: no spread."""
+    """β / γ: β risks too many repairs, γ = Pr[W_M moves by <= c √G], 1 if `loose`."""
     # δ' = γ/20 and β = γ (0.949 - 2δ), or δ' = δ and β = 0.999 - 3δ where the sum is
     # not held to y: then γ (1 - 2δ) > δ' + β, and all that is asked happens at once
     # with positive probability. In the last step F' needs no upper bound, which saves

@@ -8,10 +8,15 @@ attend to, best first. Every reduction leaves the share R = C^{1/(L-1)} of the f
 positions; closing the last layer, which fixes the bits that the output still depends
 on, needs none. One of route H, Hahn's three stages with the corrected constants, fixes
 bits until each list is decided within its first k selected activations, at a share C of
-free positions, so that c' = c (2^c k H + 1), where (H1), (H2) and (H3) of
-docs/theory/hard-attention.md, section 4, hold with T = c / (η C), the activations that
-one bit may feed, and f = 2^{2c} c² k² H / (η C), the events (a list that stays
-undecided) that one event depends on.
+free positions, so that c' = c (2^c k H + 1). It has to meet three conditions
+(docs/theory/hard-attention.md, section 4), with T = c / (η C), the activations that one
+bit may feed, and f = 2^{2c} c² k² H / (η C), the events (a list that stays undecided)
+that one event, of weight A in the Local Lemma, depends on:
+
+    (H1)  c 2^c / k <= η C,    (H2)  (1 - (q/2)^c)^{k/(cT)} <= (A/2) (1 - A)^f,
+    (H3)  n g >= ln 2 for g = δ² q (1 - 2η) C/3 + 2^c H ln(1 - A) > 0.
+
+Route A fixes bits at random and repairs by fixing more (an alteration).
 """
 
 import dataclasses
@@ -79,7 +84,7 @@ class PaperReduction:
         return first.a >= 0 and second.a >= 0 and growth.a > 0
 
     def margins(self, k: int) -> tuple[Interval, Interval, Interval]:
-        """Slack of conditions (H1) and (H2), the latter in logarithms; g of (H3)."""
+        """Right less left side of (H1), and of (H2) in logarithms; g of (H3)."""
         c = self.inputs
         lost = self.eta * self.free
         fed = c / lost
@@ -234,7 +239,7 @@ def paper_route(
 def _next_inputs(
     inputs: Tower, heads: int, free: Interval, kept: Interval, weight: Weight
 ) -> tuple[Tower, Tower]:
-    """Upper bounds on c' and the least n of (H3), at a later layer's fixed η, δ, q."""
+    """Upper bounds on c' and on the least n of (H3), at η, δ and q fixed for c > 1."""
     if inputs.level > 0:
         # (H3) asks for n in the order of c², far below c'.
         return _giant_step(inputs, heads, free, 1 - kept, weight), Tower.of(0)
@@ -317,7 +322,7 @@ class Alteration:
         return Tower.power_of_two(lg_sum(lg_added, log2(exact)))
 
     def _ln_pairs(self) -> Interval:
-        """Returns ln(c 2^c H / (ε φ)), the numerator of m."""
+        """Returns ln(c 2^c H / (ε φ)); over -ln(1 - (q/2)^c) and rounded up this is m."""
         c = interval(self.inputs)
         return LN2 * c + log(c * self.num_heads / (self.eps * self.free))
 

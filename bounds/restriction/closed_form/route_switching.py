@@ -5,7 +5,8 @@ compute PARITY; a tree computes an activation by querying free bits. R_p keeps e
 bit free with probability p and fixes it by a fair coin otherwise. A decision list of
 width w is an ordered list of conjunctions of at most w literals; its canonical tree
 queries the unset variables of the first term that is not falsified, stops where that is
-true and goes on otherwise. A chain runs h lists one after another.
+true and goes on otherwise. A chain runs h lists one after another, and the share φ_l
+of the n bits stays free after l layers.
 docs/theory/hard-attention.md, section 6, has the proofs.
 """
 

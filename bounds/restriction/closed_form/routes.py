@@ -106,7 +106,7 @@ _DYCK = """
 
 
 def _row(line: str) -> tuple[Shape, Steps, tuple[Fraction | None, ...], Fraction]:
-    """L and H, steps, spreads and risk δ, from one line of a table of parameters."""
+    """(L, H), steps (p, t), spreads and risk δ of `DyckParameters`, from a table's line."""
     shape, rest = line.split(": ")
     steps, _, risk = rest.partition(" | ")
     layers, heads = map(int, shape.split())
