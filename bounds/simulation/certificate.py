@@ -1,12 +1,14 @@
 """Measured-norm certificate: a bound on the tempered twin's distance from its hard model.
 
 The twin of a model of hard attention has softmax at a temperature in its place; a measure
-holds the numbers of the hard model on which the bound rests, over some inputs.
-An error is followed coordinate by coordinate, e in R^d with |x̂_i - x_i| <= e for all rows i
-(`certified_error`); docs/theory/softmax-approximation.md, section 9, does so with one number
-for all layers. Measures are rounded in the direction in which a certificate is safe, gaps
-down, everything else up: one made of them holds, over exact reals, for the inputs that were
-measured.
+holds the numbers of the hard model on which the bound rests, over some inputs. A head is
+uniform if it averages and its scores do not depend on the key, else tied if a row attains
+its maximum twice or more, else tieless; its gap is the least distance of a row's maximum
+from the next score. An error is followed coordinate by coordinate, e in R^d with
+|x̂_i - x_i| <= e for all rows i, x of the model and x̂ of the twin (`certified_error`);
+docs/theory/softmax-approximation.md, section 9, does so with one number for all layers.
+Measures are rounded in the direction in which a certificate is safe, gaps down, everything
+else up: one made of them holds, over exact reals, for the inputs that were measured.
 """
 
 import dataclasses

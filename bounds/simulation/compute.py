@@ -87,7 +87,7 @@ def break_ties(model: Transformer, measure: HardMeasure) -> Transformer:
 
 
 def _widened(part: T, **axes: int) -> T:
-    """A part of a model with a zero appended to some arrays, each along its axis."""
+    """Copy of a part of a model, with a zero appended to arrays named, along their axes."""
     some: Any = part  # a frozen dataclass
     wide = {}
     for name, axis in axes.items():
@@ -99,7 +99,7 @@ def _widened(part: T, **axes: int) -> T:
 
 
 def _with_term(attention: Attention, measure: LayerMeasure, length: int) -> Attention:
-    """`attention` with a tie-breaking key component, the score divisor in queries."""
+    """Copy of `attention` with one more key component, which adds the tie-breaking term."""
     weighting: Any = attention.weighting  # a frozen dataclass
     for head in measure.heads:
         step = _coefficient(head.gap) / length

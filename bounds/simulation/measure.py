@@ -2,8 +2,8 @@
 
 A measure holds the numbers from which the distance of the softmax twin, the model with
 softmax at a temperature in place of hard attention, is bounded: of each head the least
-gap from a best score to the next, and the widest spread of tied scores. A candidate is
-a symbol at a position, y^(0) the embedded tokens with their positions, and a class the
+gap from a row's best score to the next, and the widest spread of tied scores. A candidate
+is a symbol at a position, y^(0) the embedded tokens with their positions, and a class the
 positions (or candidates) whose rows of a layer's input are equal real vectors.
 
 Activations and scores are float64 numbers with radii (`bounds.restriction.enclosed`), 0
@@ -95,7 +95,7 @@ def _equal_rows(
     embedding: Float[np.ndarray, "symbols width"],
     positions: Float[np.ndarray, "tokens width"],
 ) -> Tokens:
-    """Number of each position's class: in a class rows of y^(0) are equal reals."""
+    """Class number of each position; positions with equal rows of y^(0) share one."""
     # A layer without mask and with one temperature for all rows keeps them equal, by
     # symmetry and whatever float64 rounds.
     symbol = np.unique(embedding, axis=0, return_inverse=True)[1].reshape(-1)
@@ -108,7 +108,7 @@ def _equal_rows(
 def measure_layer(
     layer: Layer, rows: Enclosed, classes: Tokens, name: str
 ) -> tuple[Enclosed, LayerMeasure]:
-    """Returns a hard layer's output rows and the layer's measure."""
+    """Returns a hard layer's output rows and its measure, from input rows of many inputs."""
     attention = layer.attention
     length = rows.value.shape[1]
     heads = _read_passes(attention, rows, classes, name)
@@ -138,7 +138,7 @@ def _read_passes(
 
 
 class HeadPass:
-    """Measure of one head over a batch of inputs, accumulated block of rows by block."""
+    """Measure of one head over a batch of inputs, updated by each block of query rows."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class HeadPass:
         self.score_size = 0.0
 
     def attend(self, at: Rows) -> Enclosed:
-        """Attended values of the rows at these positions; updates the measure."""
+        """Attended values of the query rows at positions `at`; updates the measure."""
         length = self.key.value.shape[1]
         seen = visible_keys(self.attention.sight, at, np.arange(length))
         members = self._winners(self.score(at, seen), seen, at)
@@ -213,7 +213,7 @@ class HeadPass:
         return members
 
     def score(self, rows: Rows, seen: Bool[np.ndarray, "rows keys"]) -> Enclosed:
-        """Scores of some rows with all keys; updates the largest visible |score|."""
+        """Scores of query rows `rows` with all keys; updates the largest visible |score|."""
         score = score_block(self.query[:, rows], self.key)
         size = np.where(seen, np.abs(score.value) + score.radius, 0.0).max()
         self.score_size = max(self.score_size, float(size))
@@ -290,7 +290,7 @@ def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
 
 
 def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
-    """Updates the measure of `head` by the query rows of candidates `block`."""
+    """Updates the measure of `head`, with the candidates numbered `block` as queries."""
     own = np.arange(len(at))
     mask = visible_keys(head.attention.sight, at[block], np.arange(n))
     # At its own position a row sees its own symbol alone.
@@ -331,7 +331,7 @@ def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
 def _least_maximum(
     cells: Float[np.ndarray, "rows candidates"], at: Candidates
 ) -> Float[np.ndarray, "rows"]:
-    """Least score cell that the maximum of each row can have, over all inputs."""
+    """Lowest cell, over all inputs, that each query row's largest score can have."""
     # Candidates stand position by position: `reduceat` takes each position's least cell.
     starts = np.flatnonzero(np.diff(at, prepend=-1))
     hidden = np.isneginf(cells)
@@ -348,7 +348,7 @@ def _levels(
     off: float,
     name: str,
 ) -> tuple[float, float | None]:
-    """Least gap of a row's maximum to the next score, and its widest tie or None."""
+    """Least gap from a row's best score to the next, and widest tie or None; all inputs."""
     # From the highest score down; a level is a run of candidates in one cell.
     order = np.argsort(-scores, kind="stable")
     scores, cells, at, classes = (x[order] for x in (scores, cells, at, classes))

@@ -103,12 +103,12 @@ class HeadMaps:
 
 
 def magnitude(numbers: Enclosed, divisor: float = 1.0) -> Float[np.ndarray, "..."]:
-    """Returns the magnitudes of enclosed numbers over a divisor, rounded up."""
+    """Upper bounds on |x| / divisor, for numbers x known up to a radius."""
     return inflated((np.abs(numbers.value) + numbers.radius) / divisor, 2)
 
 
 def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
-    """Returns the weights of every head."""
+    """Returns the weights of every head of an attention layer."""
     assert attention.output is not None
     # Grouped heads get matrices of their own: the theorems know no groups.
     attention, output = attention.ungrouped, np.asarray(attention.output, np.float64)
@@ -130,7 +130,7 @@ def read_heads(attention: Attention) -> tuple[HeadMaps, ...]:
 def read_gains(
     block: FeedForward,
 ) -> tuple[Float[np.ndarray, "d_ff width"], Float[np.ndarray, "width d_ff"]]:
-    """Returns |W1|, and |W2| times the activation's largest slope, rounded up."""
+    """Returns a block's |W1|, and |W2| times its activation's largest slope, rounded up."""
     bend = block.bend
     assert isinstance(bend, Steady)  # `check_simulable` refuses others
     slope = bend.steepest
@@ -141,7 +141,7 @@ def read_gains(
 def theorem_temperature(
     model: Transformer, measure: HardMeasure, error: float
 ) -> tuple[str, Bound] | None:
-    """Returns the name of the theorem that applies and its temperature; None if none does."""
+    """Returns name and temperature of the theorem that applies, 26 or 26-T; else None."""
     # The theorems are stated for ReLU; certificates take any bounded slope.
     if not all(isinstance(x.feed_forward.bend, Relu) for x in model.layers):
         return None

@@ -1,6 +1,8 @@
 """Result of one simulation: a hard model, its softmax twin, and bounds on their distance.
 
-A hard model has hard attention alone; its twin has softmax at a temperature instead.
+A hard model has hard attention alone; its twin has softmax at a temperature instead. A
+measure holds the numbers of the hard model that bound their distance, over the inputs
+considered; a head is uniform if it averages and its scores do not depend on the key.
 """
 
 import dataclasses
@@ -151,7 +153,7 @@ class Simulation(BriefRepr):
 
     @property
     def ties(self) -> int:
-        """Rows with ties of the given model's heads that are not uniform, over all inputs."""
+        """Number of rows with ties in non-uniform heads of the given model; all inputs."""
         # Where inputs were not listed these are pairs of a position and a symbol.
         return self.measured_given.tied_rows
 
@@ -172,7 +174,7 @@ class Simulation(BriefRepr):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Conditions and warnings for the numbers, one sentence each."""
+        """Conditions and warnings for the numbers of the table row, one sentence each."""
         measured, all_inputs = self.measured, self.all_inputs
         spread = f"{measured.spread:.2g}"
         # Where heads average over ties a run in floats has an error of its own of about

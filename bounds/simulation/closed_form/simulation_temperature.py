@@ -3,7 +3,8 @@
 Without ties an error ρ of the scores only narrows the gap. Among tied scores it moves
 weight at once: ties need score errors far below the temperature, tieless rows only errors
 far below the gap. Weights of scores s are ah(s) under average-hard attention and S_τ(s)
-under softmax at temperature τ.
+under softmax at temperature τ, and s' are scores within ρ of s; a gap γ is the least
+distance of a row's maximum from another score, and k of its n scores attain the maximum.
 
 A network here is L layers of h = x + Σ_heads W_V Σ_j α_j x_j, x' = h + W_2 ReLU(W_1 h +
 b_1) + b_2, every parameter at most P in magnitude. With several heads d P, the gain of one
@@ -127,7 +128,7 @@ def perturbed_ties_distance(
 
 
 def tied_distance(h: Interval) -> Interval:
-    """Largest l1 distance from uniform of weights in [e^-h, e^h], normalised: 2 tanh(h/2)."""
+    """Largest l1 distance 2 tanh(h/2) from uniform of weights in [e^-h, e^h], normalised."""
     # It is also at most h, which keeps its digits where 1 - e^{-h} does not.
     small = exp(-h)
     return minimum(h, 2 * (1 - small) / (1 + small))
