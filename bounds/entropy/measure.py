@@ -5,7 +5,9 @@ model's log-odds move within a pair, the higher is the floor, a lower bound on t
 pair's mean loss. The loss of each prefix is averaged with that of its partner, by their
 probabilities: the mean is the same, its error is smaller, and in a sample too no floor
 under a pair is above the loss that stands beside it. The floor is the mean of the
-floors under the pairs.
+floors under the pairs. A prediction is read at the prefix's last symbol (reading
+"last", R1) or at an end token after it ("query", R2); pairs of one kind have one floor
+at equal ε.
 
 ε is the largest change of the log-odds within a pair of prefixes, Λ their largest
 change per unit of the activation that is read (`log_odds_norm`). ε is bounded from
@@ -164,7 +166,7 @@ def averaged_floor(
     pairs: Pairs,
     epsilons: ByInput,
 ) -> Floor:
-    """Bounds from below the mean, over a population, of the floors under its pairs."""
+    """Lower bound on the mean, over a population of prefixes, of the floors of its pairs."""
     # Each prefix has the floor at the mean ε of a group of pairs, its own among them.
     n, weights = population.strings.shape[1], population.weights
     values = np.empty(weights.size)
@@ -219,7 +221,7 @@ class ModelEntropy:
     method: str
 
     def as_row(self, source: Source) -> dict[str, Any]:
-        """Returns the table row of the command `entropy`, with the source's levels."""
+        """Table row of the command `entropy`, with the source's optimum and floors."""
         # The row has both readings' floors; the model's ε replaces that of its own
         # reading.
         mine, other = ("floor_r1", "floor_r2")[:: 1 if self.reading == "last" else -1]
@@ -303,7 +305,7 @@ def measure_entropy(
 
 @dataclasses.dataclass(frozen=True)
 class _Question:
-    """A model on a source under a reading, and the theorem about the source."""
+    """A model with source, theorem and reading; computes its losses, pairs, ε and floors."""
 
     model: Transformer
     source: Source
@@ -332,14 +334,14 @@ class _Question:
         return losses, closeness
 
     def pair(self, population: Population) -> tuple[Population, Pairs]:
-        """Population, stratified by kinds of pairs if possible, and its pairs."""
+        """Population, its weights made exact by kind of pair if possible, and its pairs."""
         length = population.strings.shape[1]
         pairs = self.theorem.pairs(population.strings, self.reading)
         shares = self.theorem.kind_shares(length, self.reading)
         return population.stratified(pairs.kinds, shares), pairs
 
     def closed_form(self, length: int) -> Floor:
-        """Certified floor from one ε for all inputs, Λ times the corrected Lemma 5."""
+        """Certified floor from one ε for all inputs: Λ times Lemma 5's influence bound."""
         num_tokens = length + (self.reading == "query")
         epsilon = log10 = math.inf
         if num_tokens > 1:  # with one token there is nothing beside what is read

@@ -2,7 +2,7 @@
 
 The prediction is read at the last symbol of the prefix (reading "last") or at an end
 token after it ("query"). A source is a law of random words. A stratum is a group of
-sampled prefixes whose probability in all is known exactly.
+sampled prefixes whose total probability is known exactly.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ MAX_BATCH = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Population:
-    """Prefixes of one length with weights that add to 1.
+    """Prefixes of one length with weights (probabilities or shares) that add to 1.
 
     Attributes:
         strings: The prefixes.

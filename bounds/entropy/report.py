@@ -22,7 +22,7 @@ def entropy_report(
     has_theorem: bool,  # that puts a floor above the optimum
     reading: str | None,  # of the measured model; None without one
 ) -> str:
-    """Table of levels and floors by length, and a sentence on a model and its floor."""
+    """Table of levels and floors by length n, and a sentence on a model and its floor."""
     last, said = rows[-1], []
     floors = "the floors are those of a model in which one symbol has no influence"
     if not has_theorem:

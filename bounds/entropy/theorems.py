@@ -76,7 +76,7 @@ class FloorTheorem(abc.ABC):
 
     @abc.abstractmethod
     def bound(self, length: int, reading: str, closeness: float) -> Bound:
-        """Returns the floor where the log-odds of all pairs move by at most ε."""
+        """Returns the floor (nats) where the log-odds of all pairs move by at most ε."""
 
     def pairs(self, strings: Strings, reading: str) -> Pairs:
         """Returns the pairs of prefixes under a reading; by default there are none."""
@@ -84,7 +84,7 @@ class FloorTheorem(abc.ABC):
         return Pairs(strings.copy(), np.zeros(count, int), np.full(count, OUTSIDE))
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns the probability of each kind of prefix, `OUTSIDE` included."""
+        """Returns the probability of a prefix in a pair of each kind, and of one `OUTSIDE`."""
         return {OUTSIDE: 1.0}
 
     def pair_bound(
@@ -138,7 +138,7 @@ class ParityTheorem(FloorTheorem):
         return Pairs(partners, np.full(count, at), kinds.astype(int))
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns kinds' probabilities: one kind under R2; else x_n, none at n = 1."""
+        """Returns the probability of each kind: one under R2; x_n = 0, 1 under R1, n > 1."""
         if reading == "query":
             return {0: 1.0}
         return {OUTSIDE: 1.0} if length == 1 else {0: 0.5, 1: 0.5}

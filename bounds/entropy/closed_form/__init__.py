@@ -4,7 +4,9 @@ A prediction of the next symbol that hardly changes between two inputs of one pa
 on at least one of them. Each bound is a number of nats per symbol that no prediction can
 go below while its log-odds move by at most ε within the pairs; ε = 0 is what a constant
 prediction within the pairs pays. Two readings: "last" (R1), the prediction is read at the
-last symbol x_n of the prefix, and "query" (R2), at an end token after it.
+last symbol x_n of the prefix, and "query" (R2), at an end token after it. p is the
+probability that PARITY ends after an even prefix, or that 2DYCK opens a bracket, q = 1 - p
+and sp(z) = ln(1 + e^z); λ is the share of the prefix that may end in its pair's probability.
 """
 
 import bisect
@@ -60,7 +62,7 @@ def entropy(p: Interval) -> Interval:
 
 
 def floor_bound(value: Interval, language: str, reading: str, hypothesis: str) -> Bound:
-    """Lower bound on a cross-entropy, from an enclosure of its positive value."""
+    """Lower `Bound` on a cross-entropy, from an interval around the positive floor."""
     quantity = f"cross-entropy on {language}, {PLACES[reading]}, nats"
     theorem = {"PARITY": "F", "2DYCK": "G"}[language]
     source = f"Hahn 2020, Theorem 6, corrected: Theorem {theorem}"
