@@ -1,6 +1,7 @@
 """The supremum of the influence over all inputs of a length: exact, or by a search.
 
-It is exact where rows lump: inputs are then counts of a few classes of equal rows. A
+An influence is the norm of the change of the watched output when one token is replaced;
+the supremum is exact where inputs are counts of a few classes of equal rows. A
 new evaluation of the inputs is one file, a word of `InputPlan` and a line in
 `choose_plan`.
 """

@@ -5,9 +5,10 @@ the watched output when one symbol is replaced. From a random input: the largest
 influences names a substitution; other tokens are then changed so that this substitution
 has more influence, one token or a stretch of tokens at a time, and the ascent continues
 from the best of these inputs, or where none is better from an input near the best.
-Every second ascent first climbs over mixtures of tokens. Where rows lump, inputs are
-evaluated as classes of equal rows (`Universe`), each changed input with all its
-substitutions.
+Every second ascent first climbs over mixtures of tokens, distributions over the symbols
+at each position. Where an input is few classes of equal rows (`Universe`) it is evaluated
+as these, each changed input with all its substitutions. A `Found` is the largest
+influence met, with its input and substitution.
 """
 
 import dataclasses
@@ -58,7 +59,7 @@ def ascend(
     moments: Any,
     steps: int,
 ) -> tuple[Float[Array, ""], Any]:
-    """Largest gain on an ascent of `steps` steps from `point`, and where it is met."""
+    """Largest gain on an ascent of `steps` steps from `point`, and the point that has it."""
 
     # `advance` makes the next point and moments of a point, the slope there and moments.
     def step(state: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
@@ -95,7 +96,7 @@ def ascend_mixture(
     target: str,
     steps: int,
 ) -> Float[Array, "tokens symbols"]:
-    """Symbol weights at each position that, in an ascent, give most influence."""
+    """Mixture at each position where, in an ascent, one substitution has most influence."""
     # Every free position holds a distribution over the symbols, and its row is the mixture of
     # their rows; other positions hold their tokens. The ascent starts near `tokens`.
     optimiser = optax.adam(optax.cosine_decay_schedule(RATE, steps))
@@ -151,7 +152,7 @@ def changes_on(
 
 
 def _indices(at: Found) -> tuple[Index, Index]:
-    """Position and symbol of a substitution, as arrays for compiled functions."""
+    """Position and symbol of `at`'s substitution, as arrays for compiled functions."""
     return jnp.asarray(at.position, jnp.int32), jnp.asarray(at.symbol, jnp.int32)
 
 
@@ -180,7 +181,7 @@ class AscentPlan:
         return f"a search by ascent from {self.num_blocks} inputs{why}"
 
     def run(self, block: int) -> Found:
-        """Largest influence that the ascent number `block` meets."""
+        """Largest influence met on ascent number `block`, with its input and substitution."""
         rng = np.random.default_rng([self.seed, block])
         tokens = self._draw(rng)
         best = self._exact(rng, tokens)
@@ -212,7 +213,7 @@ class AscentPlan:
     def _exact(
         self, rng: np.random.Generator, tokens: Tokens, near: Found | None = None
     ) -> Found:
-        """Largest exact influence on an input; if that is slow, of some positions."""
+        """Largest influence on an input, exact; if that is slow, at some positions alone."""
         universe, positions = self.universe, None
         if isinstance(universe, Universe):
             return largest_on(universe, [tokens])
@@ -235,7 +236,7 @@ class AscentPlan:
         return Found(*ends, tokens, found.position, found.symbol, made, found.ties)
 
     def _relax(self, tokens: Tokens, at: Found) -> Tokens:
-        """Likeliest tokens of mixtures where `at`'s substitution has more influence."""
+        """Likeliest tokens of the best mixtures on an ascent, for `at`'s substitution."""
         universe = self.universe
         free = np.ones(universe.length, bool)
         free[[universe.query, at.position]] = False

@@ -7,7 +7,7 @@ exchange puts one symbol in place of another; of an exchange and its reverse one
 enough, their influences being equal. Unique-hard attention also reads the order of
 events, rows that begin or end a class: an `Arrangement`. A state is a count vector, in
 an arrangement where orders are read; a configuration is a state with an exchange and
-the query's symbol.
+the query's symbol, kept in tables of states, one for each place of the replaced row.
 
 Letters: V symbols, P places, c = P V classes, m count vectors.
 """
@@ -95,7 +95,7 @@ def _arrangement(sequence: tuple[int, ...], c: int) -> Arrangement:
 
 
 def gaps(arrangement: Arrangement, orders: tuple[bool, bool]) -> tuple[Counts, Counts]:
-    """First and last gap between events where each class may have rows of no event."""
+    """First and last gap between events where each class may have rows that are no event."""
     # Gap g is before event g. A class may begin nowhere before its first event where firsts
     # are read, nor end after its last where lasts are.
     c = len(arrangement.first) - 2
@@ -108,7 +108,7 @@ def gaps(arrangement: Arrangement, orders: tuple[bool, bool]) -> tuple[Counts, C
 def others_before(
     arrangement: Arrangement, counts: Vectors, orders: tuple[bool, bool], query: int
 ) -> tuple[Vectors, Bool[np.ndarray, "vectors"]]:
-    """Each class's rows of no event before the query; True where an input has these."""
+    """Number of each class's non-event rows before the query; mask of possible counts."""
     c, at = counts.shape[1], arrangement.sequence.index(counts.shape[1] + 1)
     events = np.bincount(arrangement.sequence, minlength=c + 2)[:c]
     others = counts - events
@@ -129,7 +129,7 @@ def others_before(
 def write_out(
     arrangement: Arrangement, counts: Counts, orders: tuple[bool, bool], query: int
 ) -> Int[np.ndarray, "tokens"]:
-    """Class of each position, of an input with these counts and this arrangement."""
+    """Class of each position in an input with the given counts and arrangement."""
     c, sequence = len(counts), arrangement.sequence
     before, possible = others_before(arrangement, counts[None], orders, query)
     assert possible[0], "no input has these counts in this order"
@@ -210,7 +210,7 @@ class CountPlan:
 
     @functools.cached_property
     def offsets(self) -> Int[np.ndarray, "ends"]:
-        """Index of each table's first configuration, and the number of all."""
+        """Index of the first configuration of each of `tables`, and the number of all."""
         copies = len(self.universe.pairs) * len(self.universe.query_symbols)
         return np.cumsum([0, *(copies * len(table.vector) for table in self.tables)])
 
@@ -313,7 +313,7 @@ class CountPlan:
 
 
 def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
-    """Plan by count vectors, or None if orders are read at more than one place."""
+    """Plan by count vectors; None where attention reads orders at more than one place."""
     sizes, tables = universe.sizes, []
     copies = len(universe.pairs) * len(universe.query_symbols)
     if not copies:
@@ -334,7 +334,7 @@ def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
 
 
 def _states(universe: Universe, place: int, vectors: Vectors, room: int) -> States:
-    """States of inputs whose replaced row is at `place`; TooManyError over `room`."""
+    """States of inputs whose replaced row is at `place`; TooManyError if over `room` many."""
     m, n, query = len(vectors), universe.length, universe.query
     if not any(universe.orders):
         if m > room:

@@ -265,7 +265,7 @@ def choose_plan(inputs: AllInputs, budget: int, seed: int) -> InputPlan:
 
 
 def run_block(plan: InputPlan, block: int, ties: TieRule) -> Found:
-    """Largest influence of a block; error or warning by `ties` at an ambiguous tie."""
+    """Largest influence of a block of inputs; `ties` judges an ambiguous tie met there."""
     found, universe = plan.run(block), plan.universe
     where = f"on some input of length {universe.length}"
     judge_ties(universe.model, found.ties, where, ties)
@@ -305,7 +305,7 @@ def conclude(
 
 
 def _run_again(universe: AllInputs, found: Found, ties: TieRule) -> Influence:
-    """Influence of the largest substitution on its input, by `compute_influence`."""
+    """Influence of `found`'s substitution on its input, by `compute_influence`."""
     lumps = isinstance(universe, Universe)
     return compute_influence(
         universe.model,
@@ -339,7 +339,7 @@ def read_found(record: dict[str, Any]) -> Found:
 def conclude_records(
     plan: InputPlan, records: Sequence[dict[str, Any]], ties: TieRule, seconds: float
 ) -> Supremum:
-    """Supremum from records of a plan's blocks; `ValueError` where one is damaged."""
+    """Supremum from stored records of a plan's blocks; `ValueError` if one is damaged."""
     blocks = list(map(read_found, records))
     try:
         return conclude(plan, blocks, ties, seconds)

@@ -3,7 +3,8 @@
 The query is the position whose output is watched; the influence of a substitution is
 the norm of the change that it makes there. A place is a distinct position encoding, and
 a class is the rows of one place and one symbol. Inputs lump into classes with counts
-where a model has no mask and the length few places. Where unique-hard attention meets
+where a model has no mask and the length few places. A target is the output watched, the
+activation or logits. Where unique-hard attention meets
 several places, the orders that classes can have depend on which positions have which;
 short inputs are then evaluated one by one. A configuration is an input as classes, with
 one substitution; run 0 is the computation itself, later runs repeat it with weights
@@ -62,7 +63,7 @@ class AllInputs:
 
     @property
     def watched(self) -> Any:
-        """Query and target, as keyword arguments of functions on influence."""
+        """Query and target, as the keyword arguments of functions that compute influence."""
         return {"query": self.query, "target": self.target}
 
     @property
@@ -177,7 +178,7 @@ class Found:
     ties: Ties | None
 
     def merge(self, other: "Found") -> "Found":
-        """The larger of two blocks' influences; bounds and counts cover both."""
+        """Larger of two blocks' influences; its bounds, count and ties cover both blocks."""
         return dataclasses.replace(
             other if other.max > self.max else self,
             # Either lower end bounds the larger influence from below.
@@ -234,7 +235,7 @@ def largest(
 def _changes(
     universe: Universe, configurations: Configurations, run: int
 ) -> tuple[Float[np.ndarray, "configurations classes"], Ties | None]:
-    """Target changes by the configurations' substitutions in one run; ties met."""
+    """Changes of the target by the configurations' substitutions in a run; ties met."""
     given = universe.models[run], universe.places.encodings, configurations
     how: Any = {"length": universe.length, "target": as_value(universe.target)}
     parts = run_configurations(*given, **how, run=jnp.uint32(run))
@@ -243,7 +244,7 @@ def _changes(
 
 
 def _filled(configurations: Configurations, k: int) -> Configurations:
-    """Configurations with empty classes put first, so that they have k classes."""
+    """Copy of configurations with empty classes put first, to have k classes each."""
     more = k - configurations.symbol.shape[1]
     ahead = (0, 0), (more, 0)
     # A class without rows begins and ends beyond every position.
