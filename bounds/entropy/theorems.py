@@ -84,7 +84,7 @@ class FloorTheorem(abc.ABC):
         return Pairs(strings.copy(), np.zeros(count, int), np.full(count, OUTSIDE))
 
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
-        """Returns the probability of a prefix in a pair of each kind, and of one `OUTSIDE`."""
+        """Returns the probability that a prefix is in a pair of each kind, or `OUTSIDE`."""
         return {OUTSIDE: 1.0}
 
     def pair_bound(

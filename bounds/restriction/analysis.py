@@ -278,7 +278,7 @@ def possible_edges(
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """Table rows that a slot attends to, under each assignment of the bits that count."""
+    """Table rows that a slot attends to, under each assignment of the bits it needs."""
 
     position: int  # the slot's position
     # The bits it may depend on, before the table is brought to normal form.
