@@ -60,7 +60,7 @@ class Population:
         return float(np.dot(self.weights, values))
 
     def standard_error(self, values: ByInput) -> float:
-        """Returns the standard error of the mean: 0 where no prefix is left out."""
+        """Returns the standard error of the mean of `values`; 0 if no prefix is left out."""
         if self.is_complete:
             return 0.0
         variance = 0.0

@@ -117,7 +117,7 @@ def inflated(
 def rounded(
     value: Floats, brought: Floats, size: Floats, steps: int, exact: Flags
 ) -> Enclosed:
-    """Numbers `value`, with radius 0 where `exact`.
+    """Returns the numbers `value` with rounding radii, 0 where `exact`.
 
     Elsewhere it is `brought`, the part due to the operands, plus the rounding of two sums of
     magnitude `size` in `steps` operations.

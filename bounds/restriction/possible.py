@@ -88,7 +88,7 @@ class ScoredRows:
 
 @functools.singledispatch
 def score_enclosed(score: Score, rows: ScoredRows, head: int, at: Rows) -> Enclosed:
-    """Scores of the query rows `at` with all keys."""
+    """Scores of the query rows `at` with all key rows of a head, with rounding radii."""
     del rows, head, at
     raise InputError(f"no enclosure of {score.word} scores; no restriction is found")
 

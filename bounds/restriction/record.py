@@ -31,7 +31,7 @@ def find_kept(
     fresh: bool,
     **asked: Any,
 ) -> tuple[Restriction, float]:
-    """Restriction, read from the store or found and checked now; seconds of its search."""
+    """Restriction, read from a store or found, that is checked; seconds of its search."""
     seconds = 0.0
 
     def remember(name: str, work: Work, read: Read) -> ClosedInput:

@@ -164,7 +164,7 @@ def divide(x: Enclosure, scale: Enclosure) -> Enclosure:
 
 
 def mean_of_rows(values: Enclosure) -> Enclosure:
-    """Returns the mean of rows, summed in any order and then divided; zero of none."""
+    """Encloses the mean of rows, summed in any order, then divided; 0 without rows."""
     # The value of a row that stands alone is read, not computed.
     if len(values.centre) == 1:
         return values[0]
