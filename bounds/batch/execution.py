@@ -36,10 +36,11 @@ def run_on_cluster(
 def submit_cells(
     client: Any, cells: Sequence[Cell], go_on: GoOn = lambda: True
 ) -> Outcomes:
-    """Runs cells on a Dask cluster; yields each with its outcome, or `ConnectionError`.
+    """Runs cells on a Dask cluster; yields each with its outcome as it ends.
 
     As many cells run at a time as there are threads. Once `go_on` is false, those under
-    way are waited for; leaving the iterator cancels them.
+    way are waited for; leaving the iterator cancels them. A lost connection to the
+    scheduler raises `ConnectionError`.
     """
     from distributed import (  # pyright: ignore[reportMissingImports]
         CancelledError,

@@ -174,7 +174,7 @@ def plan(options: CurveOptions) -> Work:
 
 
 def _ask(options: CurveOptions, extend_to: int | None) -> list[CurveCells]:
-    """Stored computations of each weighting's curve; closed forms up to `extend_to`."""
+    """Computations of each weighting's curve; of closed forms up to length `extend_to`."""
     given, lengths = read_given(options, None), options.lengths
     has_records = any(getattr(options, name) is not None for name in groups.RECORDS)
     if given is not None and "lengths" not in options.given:

@@ -75,7 +75,7 @@ SUMMARY = (
 
 
 def plan(options: InfluenceOptions) -> Work:
-    """Work that computes the influences of all substitutions, in parts of positions."""
+    """Work that computes the influence of every substitution, by blocks of positions."""
 
     def ask(mesh: Mesh | None) -> list[Planned]:
         asked = dataclasses.replace(
@@ -88,7 +88,7 @@ def plan(options: InfluenceOptions) -> Work:
 
 
 def describe(found: Joined) -> dict[str, Any]:
-    """Columns of a sweep's row on the largest influence of one input."""
+    """Row of one input in a sweep (runs of `batch`): its largest influence and method."""
     result = found.result
     return {
         "query": result.query,

@@ -58,7 +58,7 @@ BOUNDS = tuple(f"{kind}_{x}" for kind in ("log10", "looseness") for x in NAMES)
 
 
 def plan(options: LipschitzOptions) -> Work:
-    """Work that estimates the Lipschitz constant at every length."""
+    """Work that estimates max ‖Δoutput‖ / ‖Δembedding‖ of the model at every length."""
     lengths = options.lengths
     check_changeable(lengths[0])
     model = weighted_model(options, max_length=lengths[-1])

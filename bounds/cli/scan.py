@@ -170,7 +170,7 @@ class ScanOptions(OneInput, Ties, Incremental, Figure):
 
 
 def plan(options: ScanOptions) -> Work:
-    """Work that computes the output's changes by all edits, in parts of positions."""
+    """Work that computes the output's change by each token edit, in blocks of positions."""
     if PAGE in options.figure_format:
         open_plotly()
 
@@ -191,7 +191,7 @@ def plan(options: ScanOptions) -> Work:
 
 
 def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
-    """Request of the flags' scan; reuses `first`, the model and inputs of a file."""
+    """Request (model, input, options) of the flags; reuses the model and inputs `first`."""
     if options.recipe == "mutagenesis":
         watched = options.target if "target" in options.given else "logits"
         how = {"target": watched, "reduce": options.reduce or "none"}
@@ -225,7 +225,7 @@ def _ask(options: ScanOptions, first: Subject | None = None) -> Asked:
 
 
 def describe(found: Joined) -> dict[str, Any]:
-    """Columns of a sweep's row on a scan and its entry of largest absolute value."""
+    """Row of a scan in a sweep (runs of `batch`), with its entry largest in size."""
     asked = found.asked
     named = {"target": target_key(asked.subject.question.target)}
     named |= {} if asked.record is None else {"record": asked.record}

@@ -63,7 +63,7 @@ class SensitivityOptions(
 
 
 def plan(options: SensitivityOptions) -> Work:
-    """Work that computes the average sensitivity at every length."""
+    """Work that computes the model's average sensitivity at every length."""
     longest = options.lengths[-1]
     model = weighted_model(options, max_length=longest, num_classes=2)
     encode_positions(model, longest)  # refuses a length beyond a table, or the memory

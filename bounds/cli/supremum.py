@@ -40,7 +40,7 @@ class SupremumOptions(Weighted, Model, Read, Ties, Stored):
 
 
 def plan(options: SupremumOptions) -> Work:
-    """Work that maximises influence in blocks of all inputs, or of a search."""
+    """Work that finds the largest influence, block by block of inputs or of a search."""
     model = weighted_model(options, max_length=options.length)
     inputs = list_inputs(
         model,

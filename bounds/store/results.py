@@ -3,7 +3,8 @@
 A cell is one computation. Its configuration is a mapping of all that the result depends
 on; the key of its row is the SHA-256 of the configuration as canonical JSON. Each row
 is its own transaction: a run that is killed loses at most the cell under way. One
-client at a time writes; others may read.
+client at a time writes; others may read. A sweep (`batch`) is a set of cells: runs of one
+command that differ in some flags.
 """
 
 import contextlib
@@ -80,7 +81,7 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
         return self._find("message", config, "failed")
 
     def record_sweep(self, keys: Sequence[str], swept: Sequence[str]) -> None:
-        """Write a sweep's cell keys and flags: `read_store` then returns that sweep."""
+        """Write keys of a sweep's cells and names of its flags, for `read_store`."""
         self.record(SWEEP, {"keys": list(keys), "swept": list(swept)}, 0.0)
 
     def table(self) -> Table:
@@ -91,7 +92,7 @@ class ResultStore(contextlib.AbstractContextManager["ResultStore"]):
     def _find(
         self, column: str, config: Mapping[str, Any], status: str = "done"
     ) -> Any:
-        """Returns a column of a cell's row; None without a row of this status."""
+        """Returns a column of a cell's row; None without a row of status `status`."""
         query = f"SELECT {column} FROM cells WHERE key = ? AND status = ?"
         with file.explained(self.path):
             row = self._connection.execute(query, [cell_key(config), status]).fetchone()

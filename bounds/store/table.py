@@ -1,4 +1,7 @@
-"""A table: rows with named columns, read from a store or built by a sweep."""
+"""A table: rows with named columns, read from a store or built by a sweep.
+
+A sweep runs a command for several values of its flags; a cell is one of the runs.
+"""
 
 import abc
 import dataclasses

@@ -3,7 +3,9 @@
 A command's class of options inherits from its groups. A weighting turns the scores of
 attention into weights: softmax, or hard, which puts all weight on the best-scored keys.
 The watched row is the position whose output is read. An influence is the change of that
-output when one input symbol is replaced by a substitute.
+output when one input symbol is replaced by a substitute. A store is the SQLite file in
+--out that keeps results, a construction a model whose weights are written down, a radius a
+bound on rounding.
 """
 
 import os
@@ -186,7 +188,7 @@ class Shape(Group):
 
 
 class Head(Group):
-    """Read-out that is taken from a checkpoint."""
+    """Read-out (map from last activations to logits) that is taken from a checkpoint."""
 
     head: str | None = option(
         None,

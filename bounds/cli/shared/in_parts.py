@@ -2,8 +2,9 @@
 
 A request asks for the output's changes by substitutions at the positions of an input. A
 part is a block of positions whose changes are computed and stored together. A subject
-is a model, its inputs and the options of a measurement. A recipe is a scan with the
-settings of a published map or score.
+is a model, its inputs and the options of a measurement. A scan is the table of the
+changes, a recipe a scan with the settings of a published map or score. A record is one
+of several inputs in a FASTA file, the query the position whose output is read.
 """
 
 import contextlib
@@ -53,7 +54,7 @@ class Asked:
     """Request: model, input and options of `influence` or, with a table, of `scan`."""
 
     subject: Subject
-    folder: Path  # of the checkpoint of a screen or a proposal
+    folder: Path  # of unfinished work, where the method keeps some
     tokenizer: jm.Tokenizer | None
     # Padded with -1; None is all.
     symbols: Int[np.ndarray, "*tokens symbols"] | None
@@ -77,7 +78,7 @@ class Asked:
 
     @property
     def target(self) -> Target:
-        """Watched quantity of the output."""
+        """Quantity of the output whose changes are computed."""
         return as_value(self.subject.question.target)
 
     def plan(self, mesh: Mesh | None = None) -> Parts:
@@ -221,12 +222,12 @@ class Joined:
 
     asked: Asked
     result: Any  # an `Influence`, or a `Scan`
-    ambiguous: int  # parts that hang on an ambiguous tie
+    ambiguous: int  # parts in which rounding may decide a tie of hard attention
     seconds: float  # of all parts, in this run and before
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Columns of a sweep's row on length, method, kind of result and model."""
+        """Columns of a row of `batch`: length, method, kind of result and model."""
         result = self.result
         return {
             "n": len(self.asked.tokens),
@@ -240,7 +241,7 @@ class Joined:
         }
 
     def named(self, first_residue: int) -> Named:
-        """Scan with names of its symbols, as residues if the input's are all letters."""
+        """Scan and names of symbols, numbered as residues if the input is of letters."""
         asked, model = self.asked, self.asked.subject.model
         name = asked.words.residues(first_residue) or asked.words.name
         of_vocabulary = (
@@ -280,7 +281,7 @@ def work_in_parts(
     row: Callable[[Joined], dict[str, Any]],  # of a sweep
     is_kept: bool = True,  # False where one pass of each input is all the work
 ) -> Work:
-    """Work that computes the parts of each input; only the leading process exports."""
+    """Work that computes the parts of each input; process 0 alone writes the results."""
     planned: list[Planned] = []
 
     @explained_loss()
@@ -320,7 +321,7 @@ def work_in_parts(
 def compute_parts(
     store: ResultStore, asked: Asked, planned: Parts, fresh: bool = False
 ) -> Joined:
-    """Result of all parts; computes parts that the store lacks and saves each there."""
+    """Result of a request; computes the parts that the store lacks and saves them there."""
     recipe, began = asked.recipe, time.perf_counter()
     if recipe is not None and recipe.one_pass:
         result = recipe.scan(asked.subject.model, asked.tokens)

@@ -39,7 +39,7 @@ BITS = 2
 
 
 def num_symbols(options: Model) -> int:
-    """Number of symbols that a random model needs for the inputs of the flags, if any."""
+    """Number of symbols of a random model that the flags' inputs need, or `BITS`."""
     if not isinstance(options, Inputs):
         return BITS
     tokenizer = open_tokenizer(options)
@@ -72,7 +72,7 @@ def load_inputs(
 def read_given(
     options: Inputs, vocabulary: tuple[str, ...] | None
 ) -> inputs.GivenInputs | None:
-    """Inputs that the flags give, or None if they give none."""
+    """Inputs from the file or text that a flag names; None if they are to be sampled."""
     name = options.input_flag
     if name is None:
         return None

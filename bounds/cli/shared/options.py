@@ -1,7 +1,7 @@
 """Options of a command as frozen dataclasses, of whose fields absl flags are made.
 
 A field states its type, default, help, range or words, when it applies, and whether it is
-part of a result's key. absl divides the command line; the fields read the texts.
+part of a stored result's key. absl divides the command line; the fields read texts.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def expect_name(what: str) -> Callable[[str], None]:
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """One option: its declaration, then name, type and default, by `fields_of`."""
+    """Declaration of one option; `fields_of` adds its name, type and default."""
 
     help: str = ""  # `{words}` in it is replaced
     allowed: tuple[Any, ...] = ()  # each a word or a collection of words
@@ -169,7 +169,7 @@ class Group:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
-        """Options of this class from given flags; further flags go into `beside`."""
+        """Options of this class from given flags; all others go into its field `beside`."""
         own, beside = {}, {}
         for name, value in given.items():
             (own if name in fields_of(cls) else beside)[name] = value
@@ -177,7 +177,7 @@ class Group:
         return cls(**own, **more, given=frozenset(given))
 
     def key(self, *names: str) -> dict[str, Any]:
-        """Entries of a stored result's key: command, version, options `names`."""
+        """Entries of a stored result's key: command, version and the options `names`."""
         own = {name: getattr(self, name) for name in names}
         return {"command": self.COMMAND, "version": __version__, **own}
 

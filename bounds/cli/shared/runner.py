@@ -3,7 +3,8 @@
 A cell is one computation of a command, whose result is a row of the store in --out.
 Exports are the files made of results: tables, arrays, figures and a JSON record. The
 record holds the flags of the run, and so identifies the owner of the exports: those of
-other flags, or without a record, are replaced with --overwrite alone.
+other flags, or without a record, are replaced with --overwrite alone. A sweep is a table
+of several runs of one command.
 """
 
 import contextlib
@@ -56,7 +57,7 @@ LOCK_SECONDS = 5.0
 
 
 def publish(options: groups.Output, staged: Path) -> None:
-    """Moves a run's exports from `staged` to --out and deletes stale ones."""
+    """Moves a run's exports from `staged` to --out; deletes those of a run that it replaces."""
     command, folder = options.COMMAND, Path(options.out)
     record = _record_of(command)
     names = sorted(os.listdir(staged), key=lambda name: name != record)
@@ -196,13 +197,13 @@ class Exports:
     files: Mapping[str, Callable[[Path], object]] = dataclasses.field(
         default_factory=dict
     )
-    ties: int = 0  # results that hang on an ambiguous tie
+    ties: int = 0  # results in which rounding may decide a tie of hard attention
     lengths: Sequence[int] = ()  # where they are not those of the options
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Cells of a command, and functions from results to exports and sweep rows."""
+    """Cells of a command, and functions from their results to exports and sweep rows."""
 
     finish: Callable[[ResultStore], Exports]
     cells: Sequence[sweep.Cell] = ()
@@ -271,7 +272,7 @@ def run_work(options: Any, work: Work) -> None:
 
 
 def measure_work(work: Work, store: ResultStore) -> Rows:
-    """Rows of results for a sweep, without printing; `InputError` if a cell fails."""
+    """Rows of a run in a sweep, without printing; `InputError` if a cell fails."""
     assert work.rows is not None
     with quiet_ties():
         sweep.finish_cells(store, work.cells)

@@ -1,6 +1,8 @@
 """From flags to the subject of a command: a model, its inputs, and the question.
 
-The question is the options of a measurement: query, target, method, ties and memory.
+The question is the options of a measurement: query (position whose output is read),
+target (quantity read there), method of computing influences, ties of hard attention, and
+memory. An influence is the change of the target when one token is replaced.
 """
 
 import os
@@ -71,7 +73,7 @@ def load_model(
 def weighted_model(
     options: Model, weighting: str | None = None, **sizes: Any
 ) -> jm.Transformer:
-    """Model with the flags' weighting; `weighting` is the default of a random model."""
+    """Model with the flags' attention weighting, or `weighting` if it is random."""
     model = load_model(options, **sizes)
     named = getattr(options, "weighting", None)
     if named is not None or not options.is_drawn:
@@ -93,7 +95,7 @@ def name_model(options: Model, model: jm.Transformer) -> dict[str, str]:
 
 
 def refuse_sampling(options: Model, *names: str) -> None:
-    """Raises `InputError` for a given option in `names`, as no input is sampled."""
+    """Raises `InputError` if an option of sampled inputs, in `names`, is given."""
     for name in options.given.intersection(names):
         if name != "seed" or not options.is_drawn:
             raise InputError(
@@ -103,7 +105,7 @@ def refuse_sampling(options: Model, *names: str) -> None:
 
 
 def read_one(options: OneInput, first: Subject | None = None) -> Subject:
-    """Subject of one input; reuses from `first` the inputs and the model that files gave."""
+    """Subject of one input; reuses the inputs and model that `first` read from files."""
     read = input_source.read_given
     given: Any = read(options, None) if first is None else first.source
     length = options.length or 64

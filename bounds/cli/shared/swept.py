@@ -1,4 +1,8 @@
-"""Cells of a sweep: runs of one command, with the flags that each may be given."""
+"""Cells of a sweep: runs of one command, with the flags that each may be given.
+
+The configuration of a cell is all that its result depends on, and the key of its row in a
+store, the SQLite file of results.
+"""
 
 import dataclasses
 import fnmatch
@@ -56,7 +60,7 @@ FURTHER = {
 
 
 def further_of(options: type[Group]) -> dict[str, Declared]:
-    """Options of a command that cells may set: of keys, and --compilation_cache."""
+    """Options that cells may set: those of the configuration, and --compilation_cache."""
     # The seed, which every command has, stands among the sweep's own flags.
     every = ((x, one) for x, one in fields_of(options).items() if x != "seed")
     return {x: one for x, one in every if one.key or x == "compilation_cache"}
@@ -123,7 +127,7 @@ def _config(options: Group, hashed: Callable[[str], str]) -> dict[str, Any]:
 
 
 def _hashes(options: Group, hashed: Callable[[str], str]) -> dict[str, str]:
-    """SHA-256 of each file or folder that an option of the key names."""
+    """SHA-256 of each file or folder that an option of the configuration names."""
     found = {}
     for name, one in options.declared().items():
         path = getattr(options, name)
