@@ -57,7 +57,7 @@ LOCK_SECONDS = 5.0
 
 
 def publish(options: groups.Output, staged: Path) -> None:
-    """Moves a run's exports from `staged` to --out; deletes those of a run that it replaces."""
+    """Moves a run's exports from `staged` to --out; deletes stale ones of an earlier run."""
     command, folder = options.COMMAND, Path(options.out)
     record = _record_of(command)
     names = sorted(os.listdir(staged), key=lambda name: name != record)
