@@ -51,7 +51,7 @@ def _shown(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """State of a training run after some steps, as its checkpoint holds it.
+    """State and record of a training run after some steps, as its checkpoint holds them.
 
     Attributes:
         step: optimiser steps done.

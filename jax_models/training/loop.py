@@ -3,7 +3,8 @@
 The batch of step t is drawn from `fold_in(key, t)`, so that a run is a function of its
 first weights and its key, wherever it was interrupted. It records the loss of each step,
 and after each chunk the losses by length. A standing is the state and record of a run after
-some steps; a checkpoint is a standing in a file.
+some steps; a checkpoint is a standing in a file. A source draws sequences and knows the
+probability of each next symbol, and so the least possible loss, its entropy.
 """
 
 import dataclasses
@@ -165,7 +166,7 @@ class TrainingRun(BriefRepr):
         return rows
 
     def last_rows(self, source: Source) -> list[dict[str, Any]]:
-        """Row for each length: last measured loss, and the source's cross-entropies."""
+        """Row for each length: last measured loss, and the source's least cross-entropies."""
         _, last = self.measured[-1]
         means, errors = last.mean.tolist(), last.standard_error.tolist()
         return [
@@ -230,7 +231,7 @@ def _run_chunk(
     training: Training,
     count: int,
 ) -> tuple[Any, tuple[Float[Array, "steps"], Float[Array, "steps"]], Bool[Array, ""]]:
-    """New state, losses, least losses of `count` steps, and if weights are finite."""
+    """State after `count` steps, losses and least possible ones, if weights are finite."""
     optimiser = training.optimiser()
 
     def loss(
@@ -275,7 +276,7 @@ def _run_chunk(
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """Source, settings, lengths to measure and key of a run, fixed for all steps."""
+    """Source, settings, lengths of measured losses and random key, fixed for a whole run."""
 
     source: Source
     training: Training
@@ -283,7 +284,7 @@ class _Run:
     key: PRNGKeyArray
 
     def begin(self, network: Any) -> Standing:
-        """Standing before the first step."""
+        """Standing before the first step, with the first weights and an empty history."""
         none = np.zeros((0, len(self.measuring.lengths)))
         history = {"loss": np.zeros(0), "optimal": np.zeros(0)}
         history |= {"after": np.zeros(0, np.int64)}
@@ -326,7 +327,7 @@ class _Run:
 
 
 def _extend(history: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """History (arrays by name), with the arrays in `more` appended by name."""
+    """History (recorded arrays by name), with the arrays in `more` appended by name."""
     joined = {name: np.concatenate([history[name], more[name]]) for name in more}
     return {**history, **joined}
 

@@ -1,7 +1,8 @@
 """Logits of the next symbol by networks that can be trained, and their loss.
 
 `compute_logits` and `check_network` dispatch on the class of the network: a further kind of
-network registers a rule of each.
+network registers a rule of each. A source draws sequences and knows the distribution of
+each next symbol, whose classes are the symbols and END.
 """
 
 import dataclasses
@@ -51,7 +52,7 @@ def init_predictor(
 def compute_logits(network: Any, tokens: Tokens, queried: Queried = None) -> Logits:
     """Returns the logits of the next symbol at the queried positions; differentiable.
 
-    Without `queried` they are those at all positions.
+    Without `queried` all positions are taken.
     """
     raise _unknown(network)
 
@@ -154,7 +155,7 @@ def losses_of(
     # place of the prediction after the whole sequence
     reading: Reading,
 ) -> tuple[Float[Array, "inputs"], Float[Array, "inputs"]]:
-    """Returns each sequence's mean cross-entropy, and its least value, the entropy.
+    """Returns each sequence's mean cross-entropy, and the least possible one, the entropy.
 
     Means are over the predicted prefixes, in nats per symbol.
     """
