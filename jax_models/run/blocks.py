@@ -92,7 +92,7 @@ def fold_tiles(
     length: int,
     tile: int,
 ) -> Any:
-    """Merges `lift(positions, valid)` of all tiles of positions 0 to length - 1."""
+    """Merges the summaries `lift(positions, valid)` of all tiles of 0 to length - 1."""
     tile = min(tile, length)
     tiles = math.ceil(length / tile)
     within = jnp.arange(tile, dtype=jnp.int32)

@@ -104,7 +104,7 @@ def bytes_label(size: float) -> str:
 
 
 def require_memory(what: str, needed: float) -> None:
-    """Raises `InputError` if `needed` bytes exceed the machine's memory and `SMALL`."""
+    """Raises `InputError` if `needed` bytes exceed the machine's memory and 256 MiB."""
     # Without this check a library would abort, or the system kill the process after minutes.
     if needed > SMALL and needed > (there := host_bytes()):
         raise InputError(

@@ -2,7 +2,8 @@
 
 `forward` starts from tokens and keeps the key of the largest softmax weight apart from the
 others; `forward_embeddings` starts from embedded rows, which may be any real vectors, and
-each row attends by plain weights over all keys.
+each row attends by plain weights over all keys. The entry is the model's map from rows of
+embedding plus position to the first layer's input, if it has one.
 """
 
 import jax
@@ -74,7 +75,7 @@ def _apply_layer(
     rows: Float[Array, "tokens width"],
     queried: Int[Array, "rows"] | None,
 ) -> tuple[Float[Array, "_ width"], None]:
-    """The layer's output at positions `queried`, of all rows if None; reports no ties."""
+    """The layer's output rows at `queried`, at all positions if None; no tie report."""
     length = rows.shape[0]
     inputs = attention_input(layer, rows)
     store = store_keys(layer.attention, inputs)

@@ -1,13 +1,14 @@
 """Evaluation of models with checked inputs: activations, logits and acceptance.
 
-A tie report states whether rounding could change the winner of a hard-attention row. A
-long input's positions may be sharded over devices. Every device keeps an equal share of
+An accept rule states the class whose logit at the query position must reach a threshold. A
+tie report states whether rounding could change the winner of a hard-attention row. A long
+input's positions may be sharded over devices. Every device keeps an equal share of
 consecutive positions: their rows, keys and values. A few rows of every device are gathered
 at a time, each device summarises its own keys for all gathered rows, tile by tile, and the
 summaries of every tile (all that attention needs of its keys) go to the device with the
-row, which merges them in order of position. Shapes: D devices, n tokens, m = n / D rows
-of a device (rounded up to whole tiles), h heads, k keys of a tile, r rows of a block, t
-tiles of a device.
+row, which merges them in order of position. Shapes: D devices, n tokens, m = n / D rows of
+a device (rounded up to whole tiles), h heads, k keys of a tile, r rows of a block, t tiles
+of a device.
 """
 
 import dataclasses
@@ -81,7 +82,7 @@ class Shares:
 
     @property
     def share(self) -> int:
-        """Number of rows of a device, m."""
+        """Number of rows (token positions) of a device, m."""
         return self.tile * self.tiles
 
     @property

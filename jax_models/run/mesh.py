@@ -1,7 +1,7 @@
 """Meshes of devices, of one process or of many, and arrays that are sharded over them.
 
 A mesh has one axis, `POSITIONS`. Callers shard the rows and keys of a forward pass over it,
-or substitutions.
+or substitutions (replacements of one token each).
 """
 
 import hashlib

@@ -25,7 +25,7 @@ UNITS = 16
 
 @dataclasses.dataclass(frozen=True)
 class _Perturbation:
-    """Number of the run, an argument of the program, and a count of calls of `perturb`."""
+    """Number of the run, an argument of the program, and the calls of `perturb` so far."""
 
     # An argument of the traced program: one program serves all runs.
     run: UInt[Array, ""]
@@ -40,7 +40,7 @@ _CURRENT: ContextVar[_Perturbation | None] = ContextVar("perturbation", default=
 
 @contextlib.contextmanager
 def perturbation(
-    # 0 moves nothing; None leaves it out of the program
+    # 0 perturbs nothing; None leaves it out of the program
     run: UInt[Array, ""] | None,
     # whether the sign depends on the run and the entry's bits alone: equal numbers stay
     # equal, as hard attention needs for equal keys to stay a tie
@@ -75,7 +75,7 @@ def perturb(
 def _move(
     rows: Float[Array, "*shape"],
     run: UInt[Array, ""],
-    call: UInt[Array, ""] | None,  # None where equal numbers move alike
+    call: UInt[Array, ""] | None,  # None where equal numbers are perturbed alike
     positions: Int[Array, "rows"] | None,
 ) -> Float[Array, "*shape"]:
     """Rows, each entry times 1 + 16 u or 1 - 16 u if the run is above 0."""
@@ -94,7 +94,7 @@ def _move(
         negative = _signs(rows, key ^ _mixed(salt))
         return rows * jnp.where(negative, 1 - step, 1 + step)
 
-    # Run 0 of the same program computes the values: they and their moves round alike.
+    # Run 0 of the same program computes the values: they round as the perturbed ones do.
     return jax.lax.cond(run > 0, move, lambda rows: rows, rows)
 
 

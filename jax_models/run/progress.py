@@ -1,4 +1,7 @@
-"""Progress of long work: a bar on a terminal, plain lines otherwise."""
+"""Progress of long work: a bar on a terminal, plain lines otherwise.
+
+Items left open are those, of finished steps, that need a second and finer computation.
+"""
 
 import contextlib
 import sys
@@ -136,12 +139,12 @@ class Progress:
             self._count(step, count, time.monotonic())
 
     def recount(self, done: int, total: int) -> None:
-        """Sets the count of items left open by finished steps to `done` of `total`."""
+        """Sets the number of items left open by finished steps: `done` of `total` done."""
         self._open, self._since = (done, total), None
         self.tell(self.counted())
 
     def counted(self) -> str:
-        """Text with the numbers of steps done and, if counted, of items left open."""
+        """Text with the number of finished steps and, if counted, of items left open."""
         told = f"{self.done} of {self._total} {self._unit} done"
         if self._open is None:
             return told
