@@ -310,7 +310,7 @@ class AutomatonSource(Source):
         return strings
 
     def _forward(self, length: int) -> tuple[Float[np.ndarray, "states"], float]:
-        """The law of the state after n symbols [S], and ln P(at least n symbols)."""
+        """Distribution of the state after n symbols [S], and ln P(at least n symbols)."""
         require_operations(f"{length} symbols", PYTHON_STEP * length)
         size = len(self.transitions)
         kernel = np.zeros((size, size))
@@ -338,7 +338,7 @@ def draw_strings(
     length: int,
     count: int,
 ) -> tuple[Strings, Float[Array, ""]]:
-    """Strings drawn by products of odds and end weight; a number, 0 if none exists."""
+    """Strings drawn in proportion to odds times end weight; a number, 0 if none exists."""
     possible = odds > 0
 
     def forth(

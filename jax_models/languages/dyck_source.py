@@ -1,11 +1,11 @@
 """DYCK-k as a source: bracketed words whose height is a walk that must not fall below 0.
 
-The next symbol after a prefix of height h is an opening bracket with probability u_h, each of
-the k types alike, and with 1 - u_h the bracket that closes the innermost open one, or END at
-height 0. The types of brackets that are open are independent and uniform, whatever stands
-inside them, so a law of heights and last steps gives everything else. At a depth of at most
-D, heights are a finite automaton of D + 1 states. H_n is the height after n symbols, 0 to n:
-its laws are arrays [n + 1].
+The height of a prefix is its number of open brackets. The next symbol at height h is an
+opening bracket with probability u_h, each of the k types alike, and with 1 - u_h the bracket
+that closes the innermost open one, or END at height 0. The types of brackets that are open
+are independent and uniform, whatever stands inside them, so a law of heights and last steps
+gives everything else. At a depth of at most D, heights are a finite automaton of D + 1
+states. H_n is the height after n symbols, 0 to n: its laws are arrays [n + 1].
 """
 
 import abc
@@ -41,7 +41,7 @@ OpenBrackets: TypeAlias = tuple[
 
 
 class BracketSource(Source):
-    """Source of words over k bracket types, whose height is a walk until below 0."""
+    """Source of words over k bracket types, ended where the walk of heights falls below 0."""
 
     num_types: int
     max_height: int | None = None  # the largest height, None where there is none
@@ -280,7 +280,7 @@ class BoundedDyckSource(BracketSource):
 
     @property
     def heights(self) -> AutomatonSource:
-        """The height as a source of its own: 0 is a step up, 1 a step down."""
+        """Source of the steps of the height alone: 0 is a step up, 1 a step down."""
         deepest = self.depth
         ups = [float(u) for u in self.up_probabilities(np.arange(deepest + 1))]
         return AutomatonSource(
@@ -305,7 +305,7 @@ class BoundedDyckSource(BracketSource):
         return self.heights.log_survival(length)
 
     def draw_steps(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
-        """Draws walks forwards, each step given that the walk survives."""
+        """Draws walks forwards, each step given that the walk reaches `length` steps."""
         return 1 - 2 * self.heights.draw(key, length, count)
 
 
