@@ -28,7 +28,7 @@ TIE_RESOLUTION = 0.25
 
 
 class OneLayerCoordinate(IntEnum):
-    """The coordinates of the residual stream of the one-layer version."""
+    """Names of the coordinates of a row, in the one-layer model."""
 
     A = 0  # is the token a
     B = auto()  # is the token b
@@ -39,7 +39,7 @@ class OneLayerCoordinate(IntEnum):
 
 
 class TwoLayerCoordinate(IntEnum):
-    """The coordinates of the residual stream of the two-layer version."""
+    """Names of the coordinates of a row, in the two-layer model."""
 
     A = 0  # is the token a
     B = auto()  # is the token b

@@ -19,7 +19,7 @@ from jax_models.weighting import AverageHardmax
 
 
 class Coordinate(IntEnum):
-    """The coordinates of the residual stream."""
+    """Names of the coordinates of a row of the residual stream."""
 
     ONE = 0  # is the token 1
     UNIT = auto()  # 1/n

@@ -27,7 +27,7 @@ from jax_models.weighting import Softmax
 
 
 class Coordinate(IntEnum):
-    """The coordinates of the residual stream; positions p count from 1."""
+    """Names of the coordinates of a row; positions p count from 1."""
 
     ONE = 0  # is the token 1
     QUERY = auto()  # is the token the query token

@@ -30,7 +30,7 @@ TIE_RESOLUTION = 0.25
 
 
 class Coordinate(IntEnum):
-    """The coordinates of the residual stream."""
+    """Names of the coordinates of a row of the residual stream."""
 
     PARITY = 0  # the token, then the parity of ever more bits
     PLACE = auto()  # p

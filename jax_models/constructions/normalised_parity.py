@@ -1,5 +1,6 @@
 """PARITY with layer norm: a margin that does not fall with the length.
 
+N tokens at positions p from 0, k of them 1; the margin is the smallest |logit| at a length.
 The transformer of `parity.py` is right at every length with a margin of order 1/N^2: one
 factor 1/N is the height of the mark that it sets, the other the attention that one of N
 tokens gets. Each of two layer norms without an additive constant takes one of them away.
@@ -32,7 +33,7 @@ from jax_models.programs.assembly import (
 
 
 class Coordinate(IntEnum):
-    """The first half of the coordinates; each has its negative in the second half."""
+    """Coordinates of a row, first half; each has its negative in the second half."""
 
     ONE = 0  # is the token 1
     BIT = auto()  # is the token a bit
@@ -46,7 +47,7 @@ class Coordinate(IntEnum):
 
 
 def _marking_neurons() -> list[Neuron]:
-    """Neurons of layer 1, which leave rows of 1/N times 0, 1 or -1."""
+    """Layer 1's neurons, after which each coordinate of a row is 0 or +-1/N."""
     y = Coordinate
     count = {y.BIT: 1.0, y.QUERY: 1.0}  # the constant 1 of a row
     # R(u - z) is u where z = 0, and 0 where z >= 1 >= u.

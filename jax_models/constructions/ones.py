@@ -20,7 +20,7 @@ from jax_models.weighting import LeftmostHardmax
 
 
 class Coordinate(IntEnum):
-    """The coordinates of the residual stream."""
+    """Names of the coordinates of a row of the residual stream."""
 
     ZERO = 0  # is the token 0
     ONE = auto()  # is the token 1

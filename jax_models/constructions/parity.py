@@ -26,7 +26,7 @@ from jax_models.weighting import Softmax
 
 
 class Coordinate(IntEnum):
-    """The coordinates of the residual stream."""
+    """Names of the coordinates of a row of the residual stream."""
 
     ONE = 0  # is the token 1
     QUERY = auto()  # is the token the query token

@@ -5,7 +5,8 @@ row is 0 and a layer norm with the constant epsilon only divides a row by sqrt(|
 epsilon), y having h coordinates. No neuron has a bias, so they commute with that. Those of
 layer 2 erase every coordinate but the answer, which the last norm turns into +-sqrt(h) if
 epsilon = 0. Margins, the smallest |logit| at a length, are closed forms without a
-forward pass, in the letters of `measure_published`.
+forward pass, in the letters of `measure_published`. PARITY asks for an even number of ones,
+FIRST for a 1 as the first bit; R is the ReLU, OUT the coordinate of the answer.
 """
 
 import dataclasses
@@ -37,7 +38,7 @@ from jax_models.weighting import Softmax
 
 
 class Parity(IntEnum):
-    """Coordinates of PARITY; positions p count from 0, k of N tokens are 1."""
+    """Coordinates y in the model for PARITY; positions p from 0, k of N tokens are 1."""
 
     ZERO = 0  # is the token 0
     ONE = auto()
@@ -52,7 +53,7 @@ class Parity(IntEnum):
 
 
 class First(IntEnum):
-    """Coordinates of FIRST; positions p count from 1."""
+    """Coordinates y in the model for FIRST; positions p count from 1."""
 
     ZERO = 0  # is the token 0
     ONE = auto()
@@ -124,7 +125,7 @@ def _published(
     epsilon: float,
     dtype: Any,
 ) -> Transformer:
-    """Two-layer model: `marked`, then `heads` and erasing; logit `logit` times OUT."""
+    """Model of a layer `marked` and one of `heads` and erasing; logit `logit` times OUT."""
     epsilon, half = expect_number("epsilon", epsilon, 0), len(coordinates)
     out = coordinates["OUT"]
     others = [at for at in coordinates if at != out]
@@ -249,7 +250,7 @@ class PublishedMargin(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Case:
-    """Strings of one |logit|, by the numbers from which it is computed."""
+    """Strings that share one |logit|, and the numbers from which that is computed."""
 
     # h, the coordinates of y.
     half: int

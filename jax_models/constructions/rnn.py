@@ -46,7 +46,7 @@ class ElmanNetwork:
 def hidden_states(
     network: ElmanNetwork, tokens: Int[Array, "tokens"]
 ) -> Float[Array, "tokens units"]:
-    """Returns the states h_1 .. h_n; pure, traceable, O(n k²)."""
+    """Returns the states h_1 .. h_n of k units; pure, traceable, O(n k²)."""
 
     def step(
         state: Float[Array, "units"], entering: Float[Array, "units"]
