@@ -123,14 +123,14 @@ class BatchOptions(Stored, Figure):
     beside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def values(self) -> dict[str, Any]:
-        """Values of all options by name, those of the swept command with them."""
+        """Values of all options by name, options of the swept command included."""
         cells = self.in_all_cells
         return super().values() | {
             x: getattr(cells, x) for x in further_of(type(cells))
         }
 
     def declared(self) -> dict[str, Declared]:
-        """Declarations of all options by name, those of the swept command with them."""
+        """Declarations of all options by name, options of the swept command included."""
         return super().declared() | further_of(type(self.in_all_cells))
 
     @functools.cached_property

@@ -40,7 +40,7 @@ class StoreBusyError(StoreError):
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, fresh: bool) -> None:
-    """Checks a store's file, makes its table; `fresh` replaces another schema's."""
+    """Checks a store's file, makes its table; if `fresh`, replaces one of another schema."""
     version = check(connection, path, fresh=fresh)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -55,7 +55,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, fresh: bool) -> None:
 
 
 def check(connection: sqlite3.Connection, path: Path, *, fresh: bool = False) -> int:
-    """Schema version of a sound store, 0 of an empty file; any version if `fresh`."""
+    """Schema version of a sound store, 0 of an empty file; if `fresh`, any version passes."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.text_factory = lambda text: text.decode(errors="replace")
     (version,) = connection.execute("PRAGMA user_version").fetchone()

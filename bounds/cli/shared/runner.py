@@ -150,7 +150,7 @@ def _difference(
 
 
 def _shown(name: str, value: Any) -> str:
-    """Text of a flag as it is typed, for any of JSON's values."""
+    """Text of the flag `name` as it would be typed, for a value read from JSON."""
     if value is None:
         return f"no --{name}"
     if isinstance(value, bool):

@@ -106,7 +106,7 @@ def make_cells(specification: Specification) -> list[Cell]:
 
 
 def longest(cell: Cell) -> int:
-    """Longest n that a cell's flags name; 0 if they name none."""
+    """Largest input length among the flags of a cell; 0 if they name none."""
     return max(cell.config.get("lengths") or (cell.config.get("length") or 0,))
 
 
