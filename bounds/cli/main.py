@@ -82,7 +82,7 @@ class Command:
         return self.load().plan(options)
 
     def measure(self, options: Any, store: Any) -> list[dict[str, Any]]:
-        """Returns a run's results as rows of a table of `batch`; prints and writes nothing."""
+        """Returns a run's results as rows for `batch`; prints and writes nothing."""
         from bounds.cli.shared.runner import measure_work
 
         return measure_work(self.plan(options), store)
