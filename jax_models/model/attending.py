@@ -1,12 +1,12 @@
 """The computations of attention: projections, scores, summaries of query rows.
 
-A weighting's summary holds what it needs of a row's scores and values; summaries of tiles
-of keys are merged. Shapes: h heads, r query rows, k keys, d model width, e = d_k, v = d_v.
-Projections are head-major, [h, rows, e]; scores are [h, r, k], already divided by the
-temperature. Queries are projected, and divided too if the score is bilinear. In functions of
-changes, `queries` and `keys` are those before the change; a change that is None is zero. Rows
-`before` the change may be None if projections are linear, positions of keys if keys do not
-depend on them.
+A row is the vector of one token position. A weighting's summary holds what it needs of a
+row's scores and values; summaries of tiles, blocks of keys, are merged. Shapes: h heads, r
+query rows, k keys, d model width, e = d_k, v = d_v. Projections are head-major, [h, rows,
+e]; scores are [h, r, k], already divided by the temperature. Queries are projected, and
+divided too if the score is bilinear. In functions of changes, `queries` and `keys` are
+those before the change; a change that is None is zero. Rows `before` the change may be None
+if projections are linear, positions of keys if keys do not depend on them.
 """
 
 import math
@@ -57,7 +57,7 @@ def project(
 def score_scale(
     attention: Attention, length: int, rows: Int[Array, "..."]
 ) -> Float[Array, "..."]:
-    """Divisor of raw scores: sqrt(d_k) or 1, by the score, times the temperature."""
+    """Divisor of raw scores: the temperature, times sqrt(d_k) if the score is scaled."""
     scale = jnp.ones((), attention.query.dtype)
     square = attention.scoring.square_scale(attention.key_width)
     if square != 1:
@@ -181,7 +181,7 @@ def compute_scores(
     positions: Positions,
     key_positions: Places | None = None,
 ) -> Scores:
-    """Returns the scores of projected queries and keys, biases of the distance included."""
+    """Returns temperature-scaled scores of queries and keys, with any distance bias."""
     scores = attention.scoring.scores(queries, keys)
     scores = _over_scale(attention, scores, length, positions)
     if attention.distance_bias is None:
@@ -226,7 +226,7 @@ def own_score_changes(
     length: int,
     positions: Positions,
 ) -> Scores:
-    """Returns score changes when each row's query and one key, marked in `own`, change."""
+    """Returns score changes when a row's query and its one key marked in `own` change."""
     moves = moved_queries, moved_keys, own
     changes = attention.scoring.own_changes(queries, keys, *moves)
     return _over_scale(attention, changes, length, positions)
@@ -243,7 +243,7 @@ def score_changes_of_rows(
     key_positions: Places | None = None,
     before: KeyInputs | None = None,
 ) -> Scores:
-    """Score changes when queries change and, for each query, all keys' input rows."""
+    """Score changes when each query changes, and with it the input rows of all keys."""
     scoring, key = attention.scoring, attention.key_by_head
     # Keys are then one linear map of the changed rows, and need not be formed.
     if attention.linear_keys:
@@ -295,7 +295,7 @@ def summarise(
     # whether `Weighting.settle` completes the summaries, as changes need
     settled: bool = False,
 ) -> Any:
-    """Returns the weighting's summaries of query rows over all keys, tile by tile."""
+    """Returns each query row's summary of all keys, merged from the keys' tiles."""
     length, weighting = store.length, attention.weighting
 
     def fold(lift: Callable[..., Any], merge: Callable[[Any, Any], Any]) -> Any:
@@ -328,7 +328,7 @@ def lift_keys(
     # by default a summary of the tile
     lift: Callable[[Tile], Any] | None = None,
 ) -> Any:
-    """Returns `lift` of the scores and values of a tile's `valid` keys: a summary."""
+    """Returns the summaries, or `lift`, of query rows over one tile's `valid` keys."""
     scores = compute_scores(attention, queries, tile.keys, length, positions, index)
     seen = visible(attention.sight, positions, index) & valid[None, :]
     lift = lift or attention.weighting.lift

@@ -63,7 +63,7 @@ class Attention:
     end: Array | None = None
 
     def __post_init__(self) -> None:
-        """Sets the weighting's roundings per score; wraps a number as a temperature."""
+        """Tells the weighting the roundings per score; makes a number a temperature."""
         if isinstance(self.window, np.integer):
             vars(self).update(window=int(self.window))
         plain: Any = self.temperature
@@ -142,7 +142,7 @@ class Attention:
 
     @property
     def placing_steps(self) -> int:
-        """Roundings in a score by rotation, distance bias and norms of queries and keys."""
+        """Number of roundings in a score by rotation, distance bias, query and key norms."""
         # Rotation, in the query and in the key: a cosine or sine, a product and a sum. A bias
         # of the distance: a product, a sum and a quotient. A norm: a mean, the centred row,
         # half a sum of squares, a root, and two for each of scale and bias.
@@ -172,15 +172,15 @@ class Attention:
 
     @property
     def formed_width(self) -> int:
-        """Count of floats held by (query, key) pair when all rows change; 0 if none."""
+        """Number of floats held per (query, key) pair when all rows change; 0 if none."""
         return self.hidden_width if self.linear_keys else self.key_width
 
     @property
     def hidden_width(self) -> int:
-        """Count of floats held per (query, key) pair to be summed to a score, or 0."""
+        """Number of terms held per (query, key) pair that are summed to its score, or 0."""
         return self.scoring.hidden_width(self.key_width)
 
     @property
     def pair_width(self) -> int:
-        """Count of floats held by (query, key) pair during scoring, 1 or more."""
+        """Number of floats held per (query, key) pair during scoring, 1 or more."""
         return max(1, self.hidden_width)

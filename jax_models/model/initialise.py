@@ -266,7 +266,7 @@ class _Draw:
         sizes: Mapping[str, int],
         names: Iterable[str],
     ) -> dict[str, Any]:
-        """Array fields `names` of a class, drawn by the next keys; `sizes` by axis."""
+        """Random arrays by name for fields `names` of `kind`; `sizes` are axis lengths."""
         found = {}
         for name, key in zip(names, keys, strict=False):
             axes, _ = array_fields(kind)[name]
@@ -280,7 +280,7 @@ class _Draw:
     def norm(
         self, key: PRNGKeyArray, name: str | None = None, size: int | None = None
     ) -> Norm:
-        """Random norm `name` of rows of `size`; by default `parts.norm`, d_model."""
+        """Random norm called `name`, of rows of width `size`; else `parts.norm`, d_model."""
         kind, shape = NORMS[name or self.parts.norm], (size or self.d_model,)
         keys = _split(key)[: len(array_fields(kind))]
         scale, *others = (
@@ -369,7 +369,7 @@ def init_transformer(key: PRNGKeyArray, **options: Any) -> Transformer:
 
 @functools.partial(jax.jit, static_argnums=1)
 def _split(key: PRNGKeyArray, count: int = 2) -> tuple[PRNGKeyArray, ...]:
-    """Keys of `jax.random.split` as a tuple, by one compiled program."""
+    """Random keys of `jax.random.split` as a tuple, by one compiled program."""
     return tuple(jax.random.split(key, count))
 
 

@@ -45,7 +45,7 @@ class FeedForward:
 
     @property
     def bend(self) -> Activation:
-        """The activation as a row operation."""
+        """The block's activation function as a row operation."""
         return ACTIVATIONS[self.activation]
 
     @property
@@ -54,7 +54,7 @@ class FeedForward:
         return self.w1.shape[0] * (1 if self.gate is None else 2)
 
     def steps(self, enters: str) -> tuple[Step, ...]:
-        """Returns the block's steps from the row named `enters` to the row `block`."""
+        """Returns the feed-forward block's steps, from row `enters` to row `block`."""
         into = Affine(self.w1, self.b1)
         first = into if self.gate is None else Affine(self.gate, self.gate_bias)
         steps = [
@@ -129,6 +129,6 @@ class Layer:
         return tuple(x.operation for x in (*self.reads.steps, *self.writes.steps))
 
     def _block(self, enters: str, stream: str, name: str) -> tuple[Step, ...]:
-        """Steps of the block, which reads row `enters`, and of its sum with row `stream`."""
+        """Steps of the feed-forward block on row `enters`, and of its sum with `stream`."""
         steps = self.feed_forward.steps(enters)
         return (*steps, Step(name, Sum(), (stream, "block")))

@@ -115,7 +115,7 @@ class PositionTable:
 
 @pytree
 class PairTable(PositionTable):
-    """Position table of texts and of pairs, which the first separator symbol parts."""
+    """Position table of texts, and of text pairs, parted by the first separator."""
 
     # The second token type's row less the first's [d]: added to the rows of all positions
     # after the first separator symbol.
@@ -123,7 +123,7 @@ class PairTable(PositionTable):
     separator: int = static()
 
     def of_input(self, tokens: Int[Array | np.ndarray, "tokens"]) -> PositionTable:
-        """Position table of `tokens`, `second` added after the first separator."""
+        """Position table for `tokens`: `table`, plus `second` behind the first separator."""
         # NumPy tokens: no program is compiled for their length.
         on: Any = np if isinstance(tokens, np.ndarray) else jnp
         here = on.asarray(tokens == self.separator, np.int32)

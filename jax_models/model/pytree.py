@@ -72,7 +72,7 @@ def pytree(cls: Class) -> Class:
 
 
 def _same_entries(entries: Any) -> tuple[tuple[Any, ...], tuple[int, ...]] | None:
-    """Distinct objects of a tuple, and their index by entry; None if all differ."""
+    """Distinct objects of a tuple, and each entry's index in them; None if all differ."""
     if not isinstance(entries, tuple) or not all(
         map(dataclasses.is_dataclass, entries)
     ):
@@ -95,7 +95,7 @@ def map_once(function: Callable[[Any], Any], entries: Iterable[Any]) -> tuple[An
 
 @functools.cache
 def array_fields(kind: type) -> dict[str, tuple[str, bool]]:
-    """Axes of a dataclass's array fields, from annotations; whether they may be None."""
+    """Axis names of a dataclass's array fields by name, and if each may be None."""
     found: dict[str, tuple[str, bool]] = {}
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():

@@ -54,7 +54,7 @@ class Pooling:
         return self._unit(joined).change(joined, moved) if self.normalised else moved
 
     def _unit(self, row: Float[Array, "width"]) -> RmsNorm:
-        """Returns the norm that divides a row by its Euclidean norm."""
+        """Returns the operation that divides a row by its Euclidean norm."""
         # z / sqrt(mean(z^2)) / sqrt(d) = z / |z|.
         ones = jnp.ones_like(row)
         return RmsNorm(ones / row.shape[0] ** 0.5, 0.0)

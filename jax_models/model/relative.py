@@ -207,7 +207,7 @@ Scaling = LinearScaling | Llama3Scaling | ListedFrequencies
 
 @dataclasses.dataclass(frozen=True)
 class Rotary:
-    """Rotary positions: turns of the first `dims` coordinates of queries and keys.
+    """Rotary positions: rotations of the first `dims` coordinates of queries and keys.
 
     Frequencies are theta^(-2m/dims), m = 0 … dims/2 - 1, changed by `scaling`; at
     position p pair m is turned by p times frequency m. Pair m is coordinates (m, m + dims/2)
@@ -275,7 +275,7 @@ def _tables(
 ) -> tuple[
     Float[np.ndarray, "tokens frequencies"], Float[np.ndarray, "tokens frequencies"]
 ]:
-    """Cosines and sines of the angles of turn at all positions [n, dims / 2]."""
+    """Cosines and sines of the rotation angles of pairs at all positions [n, dims/2]."""
     # On the host, as if rounded once to float64, and then cast, as position formulas are.
     found = sine_and_cosine(np.arange(length), rotary.frequencies).astype(dtype)
     sine, cosine = np.split(found, 2, axis=1)

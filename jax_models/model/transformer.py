@@ -3,7 +3,9 @@
 A model is data; everything that computes is a pure function of a model. `forward` is
 the pure, traceable pass; `jax_models.apply` also checks, on the host, its input and
 decisions of hard attention that rounding may change (ties), and is what a caller
-normally wants. A tie report holds the smallest distance of such decisions from a tie.
+normally wants. A tie report holds the smallest distance of such decisions from a tie, and
+whether any row is ambiguous: rounding may have decided it. Rows are vectors of single
+positions; the entry is the norm and projection between embedding and layers.
 """
 
 import dataclasses
@@ -141,7 +143,7 @@ class Transformer:
 def read_logits(
     model: Transformer, rows: Float[Array, "... width"]
 ) -> Float[Array, "... classes"]:
-    """Logits of final activations."""
+    """Logits of final activations, by the model's head."""
     program = model.head
     return program.value({"final": rows})[program.output]
 
@@ -190,7 +192,7 @@ def of_input(
 
 
 def shared_symbols(model: Transformer) -> list[int]:
-    """Returns symbols that change rows at other positions; none after `of_input`."""
+    """Returns symbols that change other positions' first rows; none after `of_input`."""
     found, dropout = [], model.token_dropout
     if dropout is not None and dropout.scale is None:
         found.append(dropout.mask)
@@ -309,7 +311,7 @@ def apply_layer(
 def read_heads(
     attention: Attention, positions: Int[Array, "rows"], summary: Any
 ) -> tuple[Float[Array, "rows concatenated"], TieReport | None]:
-    """Attended values of all heads, concatenated along each row; each row's tie report."""
+    """Attended values of all heads, concatenated by row, and each row's tie report."""
     weighting = attention.weighting
     # A report for each row: the row that is named then does not depend on the blocks.
     reports = jax.vmap(weighting.ties, in_axes=(1, 0))(summary, positions)
@@ -317,7 +319,7 @@ def read_heads(
 
 
 def scores_per_row(attention: Attention, tile: int) -> int:
-    """Count of floats that a row holds while it is scored against a tile of keys."""
+    """Number of floats held per query row while it is scored against a block of keys."""
     return attention.num_heads * tile * attention.pair_width
 
 

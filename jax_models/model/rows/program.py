@@ -27,7 +27,7 @@ Rows = Mapping[str, Float[Array, "..."]]
 
 
 class Operation(abc.ABC):
-    """Row operation: a map of one row or several to a row, as row programs have it.
+    """Row operation: a function of one or several rows to a row, a row program's step.
 
     Subclasses are frozen dataclasses.
     """
@@ -197,7 +197,7 @@ class Norm(Operation):
         return centred / self.deviation(centred) * self.scale + self.bias
 
     def change(self, *rows: Float[Array, "... width"]) -> Float[Array, "... width"]:
-        """Returns norm(row + moved) - norm(row), `rows` being row and moved."""
+        """Returns norm(row + dz) - norm(row); `rows` are the row and its change dz."""
         row, moved = rows
         # `centre` is linear, so that the change of a centred row is the centred change.
         z, dz = self.centre(row), self.centre(moved)
@@ -227,7 +227,7 @@ class Program:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Names of the rows, except the output, whose values readings of changes need."""
+        """Names of rows, but the output, whose old values the rules for changes need."""
         reads = [name for step in self.steps for name in step.inputs]
         # They are the rows that nonlinear operations read, that norms write, and that more
         # than one step reads.
@@ -250,7 +250,7 @@ class Program:
         return rows
 
     def change(self, base: Rows, given: Rows) -> dict[str, Float[Array, "..."]]:
-        """Exact changes of all rows by name, from the values of rows in `base`."""
+        """Exact changes of all rows by name, from values `base` and changes `given`."""
         # `base` holds the rows that nonlinear operations read, broadcastable to their
         # changes; `given` holds the changes of the program's input rows, and of any rows
         # whose change is known already.
@@ -266,7 +266,7 @@ class Program:
 
     @property
     def bent(self) -> tuple[Step, ...]:
-        """The steps that are not linear."""
+        """The program's nonlinear steps, in order."""
         return tuple(step for step in self.steps if not step.operation.linear)
 
     def reaches(self, source: str, past: str) -> bool:

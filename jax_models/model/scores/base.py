@@ -66,12 +66,12 @@ class Score(abc.ABC):
         return self
 
     def square_scale(self, key_width: int) -> int:
-        """Square of the divisor of scores, without the temperature: d_k or, by default, 1."""
+        """Square of the scores' divisor, temperature apart: d_k, or 1 by default."""
         del key_width
         return 1
 
     def hidden_width(self, key_width: int) -> int:
-        """Count of floats held per pair to be summed to a score; by default 0."""
+        """Number of terms held per (query, key) pair that sum to its score; default 0."""
         del key_width
         return 0
 
@@ -94,7 +94,7 @@ class Score(abc.ABC):
     def own_changes(
         self, queries: Rows, keys: Keys, moved_queries: Rows, moved_keys: Rows, own: Own
     ) -> Scores:
-        """Returns score changes when each row's query and one key, set in `own`, change."""
+        """Returns score changes when a row's query and its one key marked in `own` change."""
         moved = jnp.where(own[..., None], moved_keys[:, :, None], 0.0)
         return self.changes(queries, keys, moved_queries, moved)
 

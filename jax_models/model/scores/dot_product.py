@@ -84,7 +84,7 @@ class DotProductScore(Score):
         moved_queries: Rows,
         rows: RowMoves,
     ) -> Scores:
-        """Score changes for dk = `key` dy, dy the changes of rows, without forming dk."""
+        """Score changes for key changes dk = `key` dy, dy those of rows, dk not formed."""
         after = queries + moved_queries
         # (q + dq) . (K dy) = (K^T (q + dq)) . dy: the queries are mapped back, one vector for
         # each row, in place of the keys, one for each row and position.
