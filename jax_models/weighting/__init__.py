@@ -1,5 +1,7 @@
 """Weighting functions from attention scores to weights, by mergeable summaries.
 
+A summary is what a query row keeps of a block of keys, enough to merge it with others.
+
 A new weighting is one file with a `Weighting` and one row in `WEIGHTINGS`.
 """
 

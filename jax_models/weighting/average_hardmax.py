@@ -4,7 +4,8 @@ Scores are grouped in cells of one width; those of a cell are tied. A level is o
 of a row with the number and score range of its keys. The summary of some keys is what a
 row keeps of them to be merged with more; a column is a key with its value. Moved keys
 have new scores and values; a change summary is what a row keeps of them to compute the
-change of its attended value.
+change of its attended value (mean). If one column is replaced, that change is a sum of three
+differences of values times factors (`replaced_factors`).
 """
 
 from typing import ClassVar
@@ -134,7 +135,7 @@ class AverageHardmax(HardWeighting):
         column: Column,
         cells: tuple[Float[Array, "..."], Float[Array, "..."]],
     ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
-        """Factors of second mean - mean, value - mean and value change, by column."""
+        """Factors of (second cell's mean - mean), (value - mean) and (value change)."""
         levels = summary.levels.by_column
         member, after = leave(levels, column, cells)
         count = levels.first.count
@@ -161,7 +162,7 @@ class AverageHardmax(HardWeighting):
         )
 
     def around(self, summary: AverageSummary) -> tuple[Attended, Attended]:
-        """Returns the mean values of the best cell and of the second."""
+        """Returns each row's mean values of its best cell and of its second-best cell."""
         return summary.mean, summary.second_sum / _count(summary.levels.second)
 
     def lift_change(self, summary: AverageSummary, moved: MovedKeys) -> AverageChange:
@@ -241,7 +242,7 @@ class AverageHardmax(HardWeighting):
     def replace_set(
         self, summary: AverageSummary, moved: MovedKeys
     ) -> tuple[AverageChange, Bool[Array, "..."]]:
-        """Change summary of rows with moved keys, and whether `summary` suffices."""
+        """Change summary of rows with some moved keys; whether `summary` suffices for it."""
         old = self.cells(moved.score)
         levels, was, certain = remove_levels(summary.levels, moved, old)
         dtype = moved.score.dtype

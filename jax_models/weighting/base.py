@@ -183,7 +183,7 @@ class Weighting(abc.ABC):
         return jnp.full(queries.shape[:2], -jnp.inf, queries.dtype)
 
     def for_scores(self, steps: int) -> "Weighting":
-        """Returns this weighting for scores computed with `steps` roundings each."""
+        """Returns this weighting, told that a score is computed with `steps` roundings."""
         return self
 
     @abc.abstractmethod
@@ -227,7 +227,7 @@ class Weighting(abc.ABC):
 
     @abc.abstractmethod
     def lift_change(self, summary: Any, moved: MovedKeys) -> Any:
-        """Change summary of a tile of moved keys; `summary` has all keys' old state."""
+        """Change summary of a tile of moved keys; `summary` is of all keys before."""
 
     @abc.abstractmethod
     def merge_change(self, first: Any, second: Any) -> Any:
@@ -243,7 +243,7 @@ class Weighting(abc.ABC):
         return self.read_change(self.lift_change(summary, moved))
 
     def ties(self, summary: Any, rows: Int[Array, "..."]) -> TieReport | None:
-        """Returns the tie report of summaries at positions `rows`; None for softmax."""
+        """Returns the tie report of rows at positions `rows`; None for softmax."""
         return None
 
     def ties_replaced(
@@ -336,13 +336,13 @@ def spread_of(
 
 
 def tallied(members: Bool[Array, "... keys"], count: Count, dtype: Any) -> ByKey:
-    """`count` of each key in the set `members`, 1 without counts; 0 for other keys."""
+    """`count` (1 if None) of each key in the mask `members`; 0 for other keys."""
     weights = members.astype(dtype)
     return weights if count is None else weights * count
 
 
 def choose(condition: Bool[Array, "*rows"], first: Any, second: Any) -> Any:
-    """Entries of the tree `first` where a condition on rows holds, else of `second`."""
+    """Arrays of the pytree `first` where a condition on rows holds, else of `second`."""
 
     def one(a: Shaped[Array, "..."], b: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
         more = range(condition.ndim, a.ndim)

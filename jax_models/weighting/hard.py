@@ -7,6 +7,7 @@ cells of a row, each with the number and score range of its keys (a level): enou
 know the best two after any one column, a key with its value, has been removed. If a
 column is replaced, the change of the attended value is a combination of three
 differences of values, with factors that depend on the cells (`HardWeighting.replace`).
+Moved keys have new scores and values; a change summary is what a row keeps of them.
 """
 
 import abc
@@ -99,7 +100,7 @@ class Levels:
 
     @property
     def by_column(self) -> "Levels":
-        """The levels with a last axis for alternative columns, or for keys."""
+        """The levels with a last axis of length 1, to broadcast over columns or keys."""
         return jax.tree.map(lambda x: x[..., None], self)
 
 
@@ -156,7 +157,7 @@ def merge_levels(first: Levels, second: Levels) -> Levels:
 
 
 def is_member(cell: Float[Array, "..."], levels: Levels) -> Bool[Array, "..."]:
-    """Whether a column of the row is in its best cell, by the column's recomputed cell."""
+    """Whether a key is in the row's best cell, by its recomputed cell `cell`."""
     # The recomputed score may differ from that in `levels` in its last bits and so, on a
     # cell's edge, fall in the neighbouring cell. In a row that is not ambiguous no score is
     # in that neighbour, so that a column found there is a member of the best cell.
@@ -186,7 +187,7 @@ def remove_levels(
     ],
     Bool[Array, "heads columns"],
 ]:
-    """Levels without moved keys, moved keys of each, whether counts are certain."""
+    """Levels without moved keys; masks of moved keys by level; if counts are certain."""
     base = levels.by_column
     best = is_member(old, base) & moved.visible
     below = moved.visible & ~best
@@ -209,7 +210,7 @@ def remove_levels(
 
 
 def reaches(found: Levels, before: Levels) -> Bool[Array, "..."]:
-    """Whether the two best levels in `found`, after keys have moved, are certain."""
+    """Whether the two best of the new levels `found` outrank all keys not in `before`."""
     # Unmoved keys that are in none of the levels `before` are below the third of those.
     return found.second.cell >= before.third.cell
 
@@ -236,7 +237,7 @@ class HardWeighting(Weighting):
             vars(self).update(tie_resolution=width)
 
     def for_scores(self, steps: int) -> Self:
-        """Returns the weighting for scores that are computed with `steps` roundings each."""
+        """Returns this weighting, told that a score is computed with `steps` roundings."""
         return dataclasses.replace(self, score_steps=steps)
 
     def resolution(self, dtype: Any) -> float:
@@ -250,7 +251,7 @@ class HardWeighting(Weighting):
         return self.score_steps * float(jnp.finfo(dtype).eps) / 2
 
     def ties(self, summary: Any, rows: Int[Array, "..."]) -> TieReport:
-        """Returns the tie report of summaries at positions `rows`."""
+        """Returns the tie report of rows at positions `rows`, from their summaries."""
         return report_ties(self, summary.levels, rows)
 
     def ties_replaced(
@@ -325,7 +326,7 @@ class HardWeighting(Weighting):
     def replaced_factors(
         self, summary: Any, column: Column, cells: Cells
     ) -> tuple[ByColumn, ByColumn, ByColumn]:
-        """Factors of other - attended, value - attended and value change, by column."""
+        """Factors of (other - attended), (value - attended) and (value change)."""
 
     @abc.abstractmethod
     def around(self, summary: Any) -> tuple[Attended, Attended]:

@@ -7,7 +7,7 @@ it may be replaced while its weight is near 1: the sums over all other columns c
 computed by subtracting its weight from a total. Values are taken relative to the top
 column's, so that the contribution of the others is not a small difference of large
 numbers (`replaced_factors`, `Softmax.lift_change`). No two attended values are
-subtracted.
+subtracted. Moved keys have new scores and values; a change summary sums over them.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @pytree
 class SoftmaxChange:
-    """Sums over moved keys; `total`, `gained` and `shifted` are times e^-reference."""
+    """Sums over keys that changed (moved), of old weights, score and value changes."""
 
     # a is a key's old weight, d its score change; its values v before and v' after are
     # relative to the top column's.
@@ -60,7 +60,7 @@ class SoftmaxChange:
     centre: Float[Array, "heads columns"]  # c, the weighted mean of the score changes
     deviation: Float[Array, "heads #columns d_v"]  # sum a v, times e^-peak
     mean: Float[Array, "heads #columns d_v"]  # the old mean
-    reference: Float[Array, "heads columns"]
+    reference: Float[Array, "heads columns"]  # the sums below are times e^-reference
     total: Float[Array, "heads columns"]  # sum a e^d
     gained: Float[Array, "heads columns"]  # sum a (e^d - e^c)
     shifted: Float[Array, "heads columns d_v"]  # sum of a e^d v' - a e^c v
@@ -92,7 +92,7 @@ def moved_weights(
     # e^(peak + c) times e^-reference
     scale: Float[Array, "heads columns 1"],
 ) -> tuple[Float[Array, "heads columns keys"], Float[Array, "heads columns keys"]]:
-    """Returns a e^d and a (e^d - e^c) of `SoftmaxChange` by key, times e^-reference."""
+    """Returns new weights a e^d and a (e^d - e^c) by key, as in `SoftmaxChange`."""
     new = jnp.exp(log_new)
     # a (e^x - 1) from whichever of the two exponentials is the larger; hidden keys have
     # weight 0 before and after.
@@ -103,7 +103,7 @@ def moved_weights(
 def _sum(
     parts: Sequence[Float[Array, "..."]], terms: Sequence[Float[Array, "..."]]
 ) -> Float[Array, "..."]:
-    """Sum of three products part * term."""
+    """Sum of the products of three parts with their terms, entry by entry."""
     a, b, c = (part * term for part, term in zip(parts, terms, strict=True))
     return a + b + c
 
@@ -188,7 +188,7 @@ class Softmax(Weighting):
         return dataclasses.replace(summary, rest_apart=apart)
 
     def merge(self, first: SoftmaxSummary, second: SoftmaxSummary) -> SoftmaxSummary:
-        """Joins two summaries without `rest_apart`; the lesser top column joins the rest."""
+        """Joins summaries without `rest_apart`; the lower top column joins the rest."""
         # `rest_apart` is relative to the top column, which may change here.
         assert first.rest_apart is second.rest_apart is None, "settle what is whole"
         # Of equal scores the smaller position is the top, as in `lift`: the order of merges
@@ -217,7 +217,7 @@ class Softmax(Weighting):
     def settle(
         self, summary: SoftmaxSummary, fold: Callable[[Callable[[Tile], Array]], Array]
     ) -> SoftmaxSummary:
-        """Returns the summary with `rest_apart`: the rest's values less the top column's."""
+        """Returns the summary with `rest_apart`, summed in a second pass over all keys."""
 
         def apart(tile: Tile) -> Float[Array, "heads rows d_v"]:
             scores = raised_scores(tile.scores, tile.count)
@@ -248,7 +248,7 @@ class Softmax(Weighting):
         return apply_factors(summary, column, factors, lift)
 
     def lift_change(self, summary: SoftmaxSummary, moved: MovedKeys) -> SoftmaxChange:
-        """Change summary of a tile of moved keys; `summary` has all keys' old state."""
+        """Change summary of a tile of moved keys; `summary` is of all keys before."""
         # With old weights a_m (sum 1), score changes d_m, new weights b_m = a_m exp(d_m) / Z,
         # Z = sum a_m e^{d_m}, any constant c, and all values relative to the old top
         # column's, so that mean = sum a_m v_m is as small as the weight of all others,

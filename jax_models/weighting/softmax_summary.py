@@ -1,7 +1,8 @@
 """Summary of a row's keys under softmax, and the row's change when a column is replaced.
 
 A column is a key with its value, the top column the one with the largest score. The summary
-holds the top column, and sums over all others, the rest.
+holds the top column, and sums over all others, the rest. The attended value (mean) is the
+softmax-weighted mean of the values; v and v' are a replaced column's value before and after.
 """
 
 import jax.numpy as jnp
@@ -118,8 +119,9 @@ def difference(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "
 
 @pytree
 class ReplacedWeights:
-    """Weights by row and replaced column; hidden, `old` to `gain` are 0, 0, 1, 1, 0."""
+    """Weight of a replaced column, before and after, by row; 0 where it is hidden."""
 
+    # Hidden columns have old = new = gain = 0 and old_rest = new_rest = 1.
     # Weights of all other columns are multiplied by new_rest / old_rest. Both are held:
     # subtracted from 1, a weight near 1 would leave no digits.
     is_top: Bool[Array, "heads rows columns"]  # whether it is the top column
@@ -135,7 +137,7 @@ class ReplacedWeights:
 
     @property
     def others(self) -> ByColumn:
-        """Factor of every other column's weight; infinite if those weights are lost."""
+        """Factor on every other column's weight; infinite if that may have underflowed."""
         # Lost: the others' weights are so small that they may have underflowed. Where the row
         # sees no other column there is nothing to multiply, and the factor is 1.
         left = ~self.lone & (self.old_rest < self._least)
@@ -206,7 +208,7 @@ def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights
 def replaced_factors(
     summary: SoftmaxSummary, weights: ReplacedWeights
 ) -> tuple[ByColumn, ...]:
-    """Factors of v' - v, v' - top, v - top, rest mean - top in the mean's change."""
+    """Factors of v' - v, v' - top, v - top, rest mean - top in the attended change."""
     # The mean is the attended value, v and v' are the column's values before and after, top
     # is the top column's value, rest mean the mean of all others' values. With values
     # relative to top, mean = (rest weight) * (rest mean). If a column's weight t becomes t',
@@ -233,7 +235,7 @@ def replaced_factors(
 def replace_by(
     summary: SoftmaxSummary, column: Column, weights: ReplacedWeights
 ) -> Replaced:
-    """Exact change of the attended value by each replaced column, from its weights."""
+    """Exact change of the attended value by replaced column, from its two weights."""
     factors = replaced_factors(summary, weights)
     return apply_factors(summary, column, factors, summary.rest_above_top)
 
@@ -244,7 +246,7 @@ def apply_factors(
     factors: tuple[Float[Array, "heads rows columns"], ...],
     lift: Float[Array, "..."],
 ) -> Replaced:
-    """Exact change of the attended value by each replaced column, from four factors."""
+    """Change of the attended value by replaced column, from `replaced_factors`."""
     # Transposed here, so that the next operation reads its operands contiguously.
     # `lift` is the mean value of the rest less the top column's value.
     direct, arriving, staying, rest = (x.swapaxes(0, 1)[:, :, None] for x in factors)

@@ -4,7 +4,9 @@ Scores are grouped in cells of one width; those of a cell are tied, and position
 decides. The winner is the key that has all weight; the runner-up is the winner without
 it. Moved keys have new scores and values; tiles are blocks of keys. The leftmost and
 the rightmost variant differ in one comparison only. The summary holds both, so that the
-winner can be removed without reading the row's keys again.
+winner can be removed without reading the row's keys again. If one key and its value are
+replaced, the change of the attended value is a sum of three differences of values times
+factors (`replaced_factors`).
 """
 
 import dataclasses
@@ -153,7 +155,7 @@ class _UniqueHardmax(HardWeighting):
         column: Column,
         cells: tuple[Float[Array, "..."], Float[Array, "..."]],
     ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
-        """Factors of runner-up - winner, value - winner and value change, by column."""
+        """Factors of (runner-up - winner), (value - winner) and (value change)."""
         dtype = column.score.dtype
         places = summary.winner.place, summary.runner_up.place
         winner, runner_up = jax.tree.map(lambda x: x[..., None], places)
@@ -201,7 +203,7 @@ class _UniqueHardmax(HardWeighting):
     def replace_set(
         self, summary: UniqueSummary, moved: MovedKeys
     ) -> tuple[UniqueChange, Bool[Array, "..."]]:
-        """Change summary of rows with moved keys, and whether `summary` suffices."""
+        """Change summary of rows with some moved keys; whether `summary` suffices for it."""
         old = self.cells(moved.score)
         levels, _, certain = remove_levels(summary.levels, moved, old)
         winner, runner_up = summary.winner, summary.runner_up
