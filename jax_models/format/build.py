@@ -2,7 +2,7 @@
 
 The config is a JSON object that states all of a model but its tensors. The entry of a model
 is the norm and projection between embedding and layers; its head maps the last layer's rows
-to logits.
+to logits. A repeated layer stands at several places with one set of weights.
 """
 
 from typing import Any
@@ -85,7 +85,7 @@ class _Reader:
         # fields whose tensors may not be missing or, with False, are not taken
         **needed: bool,
     ) -> dict[str, Float[Array, "..."] | None]:
-        """Tensors for array fields of `kind`, by field; None for an absent optional."""
+        """Tensors of the array fields of class `kind`, by field; None for an absent one."""
         return {
             field: self.take(f"{name}.{field}", axes, sizes)
             if needed.get(field, not optional) or f"{name}.{field}" in self.left
@@ -345,7 +345,7 @@ def _check_ends(model: Transformer) -> None:
 
 
 def _position(reader: _Reader, said: Any, width: int) -> Position | None:
-    """Position encoding: a table, or the formula `said`; None if the model has neither.
+    """Position encoding: a table, or the config's formula `said`; None without both.
 
     For a table that adds a row behind a separator, `said` is {"separator": symbol}.
     """

@@ -1,7 +1,8 @@
 """The JSON config of a model file, all of a model but its tensors: decoded and encoded.
 
 docs/model-format.md, sections 4 and 5, lists the keys and their defaults. A key of a layer's
-entry wins over the same key at the top level, where values that all layers share are written.
+entry, its object in the list `layers`, wins over the same key at the top level, where
+values that all layers share (keys in `SHARED`) are written.
 """
 
 import dataclasses
@@ -44,7 +45,7 @@ FORMATS = ("attention-bounds/1", "attention-bounds/2")
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """Key of a config: the reader of its entry, and the part of a model that it encodes."""
+    """Key of a config: reader of its value, and the attribute of a model that it holds."""
 
     # From its words in messages, and an entry; `build_model` reads those left as they are.
     read: Callable[[str, Any], Any]
@@ -243,7 +244,7 @@ def _decode(
     # values of keys that `entry` lacks
     top: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Values of `keys` in an entry, checked; else those of `top`, else the defaults."""
+    """Checked values of `keys` in an entry; else those of the top level, or defaults."""
     said: dict[str, Any] = {}
     for name, key in keys.items():
         given = entry.get(name, top.get(name, key.default))
@@ -253,7 +254,7 @@ def _decode(
 
 
 def _decode_layer(where: str, entry: Any, top: Mapping[str, Any]) -> dict[str, Any]:
-    """Checked entry of a layer with its own weights; refuses values that clash."""
+    """Checked config of a layer with its own weights; refuses values that clash."""
     said = _decode(f"{where}.", entry, LAYER, top)
     combine, norm, score = said["combine"], said["layer_norm"], said["score"]
     allowed = {"concat": ("none",), "parallel": ("none", "pre")}.get(combine)
@@ -318,7 +319,7 @@ def _decode_repeat(at: int, layers: list[Any]) -> dict[str, Any]:
 
 
 def _encode(part: Any, keys: Mapping[str, Key]) -> dict[str, Any]:
-    """Config entries of a layer or a model by key; none for an absent part."""
+    """Config values of a layer or a model by key; absent attributes are left out."""
     found: dict[str, Any] = {}
     for name, key in keys.items():
         value = part if key.path else None

@@ -65,7 +65,7 @@ _hints = functools.cache(typing.get_type_hints)
 
 
 def _expect_type(where: str, value: Any, hint: Any) -> None:
-    """Raises `InputError` if a value, or a field in it, is not of its annotated type."""
+    """Raises `InputError` if a value or nested field is not of the annotated type."""
     unions = (types.UnionType, typing.Union)
     options = typing.get_args(hint) if typing.get_origin(hint) in unions else (hint,)
     kinds = [typing.get_origin(option) or option for option in options]

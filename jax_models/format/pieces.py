@@ -61,7 +61,7 @@ KINDS: dict[str, type] = SCHEDULES | SCALINGS | DISTANCES | POSITIONS
 
 
 def word_of(kinds: Mapping[str, type], part: Any) -> str:
-    """Word of a part's class in files; the class's name if there is none."""
+    """Name in files of a part's class; the class's own name if there is none."""
     # A class of a caller's own has no word: its name is refused, by name, as unknown.
     words = (word for word, kind in kinds.items() if kind is type(part))
     return next(words, type(part).__name__)
@@ -69,7 +69,7 @@ def word_of(kinds: Mapping[str, type], part: Any) -> str:
 
 @functools.cache
 def _keys(kind: type) -> dict[str, dataclasses.Field[Any]]:
-    """Fields of a class that are no arrays, by their keys in an entry."""
+    """Fields of a part's class that are no arrays, by their keys in a config entry."""
     fields = (x for x in dataclasses.fields(kind) if x.name not in array_fields(kind))
     # `class_`: the key is a keyword of Python.
     return {field.name.rstrip("_"): field for field in fields}

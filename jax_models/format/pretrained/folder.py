@@ -76,7 +76,7 @@ class Folder(Source):
         self.left = set(self.held)
 
     def unwrap(self, prefix: str) -> str:
-        """Removes parts that begin all tensor names; returns `prefix` without them."""
+        """Removes the prefix common to all tensor names; returns `prefix` without it."""
         ends = (end(self.held, default="").split(".")[:-1] for end in (min, max))
         common = itertools.takewhile(
             lambda both: both[0] == both[1], zip(*ends, strict=False)
@@ -98,7 +98,7 @@ class Folder(Source):
         return sorted(self.held[name][1] for name in names)
 
     def where(self, key: str) -> str:
-        """Words for a configuration key in messages: the key and the file."""
+        """Name of a configuration key in messages: the key and its file."""
         return f"{key} of {str(self.path / 'config.json')!r}"
 
     def header(self, name: str) -> tuple[tuple[int, ...], str]:
@@ -196,7 +196,7 @@ def _rename(name: str) -> str:
 
 
 def list_files(path: Path) -> str:
-    """Words for messages: a folder's first `SHOWN` files and the number of others."""
+    """Text for messages: a folder's first `SHOWN` files and the number of others."""
     names = sorted(x.name for x in path.iterdir())
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return " ".join((", ".join(names[:SHOWN]) + more).split()) or "nothing"

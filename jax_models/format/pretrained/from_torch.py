@@ -88,7 +88,7 @@ class State(Source):
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """Tensor names of a kind of torch module, and its default settings."""
+    """Names of tensors and default settings of a kind of torch module."""
 
     layers: str
     layer: Mapping[str, str]  # names in one layer, see `Parts.names`
@@ -212,7 +212,7 @@ def _is_mask(name: str) -> bool:
 
 
 def _find(source: State) -> tuple[Module, str]:
-    """The kind of the one module in the state, and the prefix of its tensors' names."""
+    """Kind of torch module in the state, and the prefix of its tensors' names."""
     found, firsts = [], []
     for kind in MODULES.values():
         first = f"{kind.layers}0.{kind.layer['fused'].format('weight')}"

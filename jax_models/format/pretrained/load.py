@@ -2,7 +2,8 @@
 
 In folders of sentence-transformers, `modules.json` lists the modules after the transformer:
 a pooling, whose folder has a `config.json` with one mode, and a division by the Euclidean
-norm.
+norm. A family is a group of architectures with one naming of tensors; a head maps final
+activations to logits; `Parts` collects tensors and config of this package's model format.
 """
 
 import os
@@ -135,7 +136,7 @@ def read_folder(
 
 
 def describe_skipped(names: Sequence[str]) -> str:
-    """Message that names skipped tensors, alike ones with their number; "" for none."""
+    """Message that names skipped tensors, similar names once with a count; "" for none."""
     kinds = Counter(re.sub(r"\d+", "#", name) for name in names)
     some = (x if n == 1 else f"{x} ({n} of them)" for x, n in kinds.items())
     words = f"Skipped, as nothing of this model reads them: {', '.join(some)}\n"
@@ -178,7 +179,7 @@ def _put_symbols(parts: Parts, folder: Path, tokenizer: Any) -> None:
 
 
 def _family(source: Folder) -> Family:
-    """Family of a configuration; `InputError` for settings that no model here has."""
+    """Family of a checkpoint's configuration; `InputError` for unsupported settings."""
     where, name = source.where("model_type"), source.get("model_type")
     if name == "gpt_oss":
         raise InputError(
@@ -210,7 +211,7 @@ def float_type(source: Source, dtype: Any) -> Any:
 
 
 def _find_embedding(folder: Folder, parts: Parts, name: str) -> None:
-    """Renames the decoder's tensor to `name` if the tied embedding itself is not stored."""
+    """Renames the decoder's tensor to `name`, of an embedding that is tied and not stored."""
     if name in folder or parts.decoder not in folder:
         return
     if not parts.tied:
@@ -278,7 +279,7 @@ def find_separator(path: Path, symbols: dict[int, str]) -> int | None:
 
 
 def _between(path: Path, pieces: list[dict[str, dict[str, Any]]]) -> str | None:
-    """Name of the symbol between sequences A and B of a template; None if B has type 0."""
+    """Separator symbol in a tokenizer's template of pairs; None if B has token type 0."""
     said = [(kind, x["id"], x["type_id"]) for one in pieces for kind, x in one.items()]
     at = next(k for k, piece in enumerate(said) if piece[:2] == ("Sequence", "B"))
     if said[at][2] == 0:

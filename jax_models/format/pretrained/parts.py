@@ -57,7 +57,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def where(self, key: str) -> str:
-        """Words for a configuration key in messages."""
+        """Name of a configuration key in messages, with its source."""
 
     @abc.abstractmethod
     def header(self, name: str) -> tuple[tuple[int, ...], str]:
@@ -71,11 +71,11 @@ class Source(abc.ABC):
         return name in self.held
 
     def name(self, key: str) -> str:
-        """The family's configuration key for a common key, BERT's."""
+        """The checkpoint's own name of a configuration key, from BERT's name `key`."""
         return self.keys.get(key, key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Value of a key, by its common name; a default if it is missing or null."""
+        """Configuration value by BERT's name of its key; a default if missing or null."""
         found = self.config.get(self.name(key))
         return self.defaults.get(key, default) if found is None else found
 
@@ -166,7 +166,7 @@ JOINED = {"fused": QKV, "by_head": QKV, "gated": ("gate", "w1")}
 
 
 def name_projections(pattern: str) -> dict[str, str]:
-    """Names of query, key and value maps: {0} is the word, {1} its initial."""
+    """Names of the query, key and value maps: "query" is {0} in `pattern`, "q" {1}."""
     return {name: pattern.format(name, name[0]) for name in QKV}
 
 
@@ -178,7 +178,7 @@ ALL = frozenset({*MAPS, *JOINED, "norm1", "norm2"})
 
 @dataclasses.dataclass
 class Parts:
-    """Config and tensors of the model format; `move` adds a tensor of `folder`."""
+    """Config and tensors of a model in the making; `move` adds one of the source `folder`."""
 
     folder: Source
     dtype: Any
@@ -240,7 +240,7 @@ class Parts:
             self.put(f"{name}.bias", np.zeros(width))
 
     def read_heads(self, d: int) -> None:
-        """Sets the number of heads, and their width to their share of `d`."""
+        """Sets the number of attention heads, and their width to `d` over that number."""
         heads = self.heads = self.groups = self.folder.number("num_attention_heads")
         if d % heads:
             key = self.folder.name("num_attention_heads")
@@ -277,7 +277,7 @@ class Parts:
                     self.put(to, piece.reshape(*shape[:-1], *rest))
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a layer's map `name` in the format."""
+        """Shape of a layer's weight matrix `name` in the model format."""
         sizes = {"heads": self.heads, "key_heads": self.groups, "d_ff": self.inner}
         sizes |= dict.fromkeys(("d_k", "d_v"), self.head_width)
         sizes |= dict.fromkeys(("width", "read"), self.width)

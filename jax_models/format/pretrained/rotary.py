@@ -1,7 +1,8 @@
 """Conversion of a configuration's rotary positions to the model format.
 
 Configurations have `rope_parameters`, or the older `rope_scaling` with keys of their own
-for theta and for the turned share of a head; where several are present, they must agree.
+for theta, the base of the frequencies, and for the share of a head's coordinates that is
+rotated; where several are present, they must agree. A scaling changes the frequencies.
 """
 
 import math
@@ -61,7 +62,7 @@ def rotary_of(
     theta_key: str = "rotary_emb_base",  # of configurations without `rope_parameters`
     theta: float = 10_000.0,  # by default
 ) -> dict[str, Any]:
-    """Config keys `rotary` and, for YaRN, `temperature` of layers."""
+    """Layers' config values: `rotary` and, for YaRN scaling, `temperature`."""
     entries = {folder.where(key): folder.get(key) for key in KEYS}
     if kind:
         own, new = folder.where(KEYS[0]), folder.get(KEYS[0], {}).get(kind)

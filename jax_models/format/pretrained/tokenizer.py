@@ -56,7 +56,7 @@ LETTER = 2
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Tokenizer(BriefRepr):
-    """A checkpoint's way from texts to tokens; `read_tokenizer` makes it.
+    """A checkpoint's conversion of texts to tokens; `read_tokenizer` makes it.
 
     Attributes:
         names: The string of every symbol, in the order of their numbers.
@@ -104,7 +104,7 @@ class Tokenizer(BriefRepr):
         raise_case: bool = True,  # letters that only the vocabulary's upper case has
         **more: Any,
     ) -> list[Int[np.ndarray, "tokens"]]:
-        """Returns each text's tokens; `texts` has them by place in the named source."""
+        """Returns each text's tokens; keys of `texts` say where in `source` a text is."""
         found = []
         for place, text in texts.items():
             with errors_of(f"{source}{place}"):
@@ -302,7 +302,7 @@ def read_symbols(
 def list_substitutes(
     free: Collection[int], named: Collection[int], special: Collection[int], path: str
 ) -> list[int]:
-    """Returns the symbols of `free` that are named and not special; warns of unnamed ones."""
+    """Returns symbols of `free` that are named and not special; warns of unnamed ones."""
     if unnamed := len(set(free).difference(named)):
         warnings.warn(
             f"{unnamed} rows of the embedding have no name in {path!r}: no text holds "
@@ -396,7 +396,7 @@ def _of_vocabulary(package: Any, path: Path) -> Any:
 
 
 def _named_special(said: list[dict[str, Any]]) -> list[str]:
-    """Names in `..._token` and `additional_special_tokens` of configurations."""
+    """Names of special symbols: `..._token`, `additional_special_tokens` of `said`."""
     found: list[Any] = []
     for one in said:
         found += [value for key, value in one.items() if key.endswith("_token")]

@@ -185,7 +185,7 @@ def _find_storage(
 
 
 def _call(what: Any, arguments: Any) -> Any:
-    """Result of a pickled call: a tensor, a parameter's tensor, or an empty dictionary."""
+    """Result of one of three pickled calls: a tensor, a parameter's, or an empty dict."""
     if what == DICTIONARY and not arguments:
         return State()
     if what == PARAMETER:

@@ -1,6 +1,7 @@
 """ALBERT: a narrow embedding, and few layers that stand in many places (Lan et al. 2020).
 
 A group of inner layers is stored once, and stands at one or more places of the stack.
+Functions add tensors and config entries of this package's format to `parts`.
 """
 
 from typing import Any
@@ -48,7 +49,7 @@ def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
 
 
 def group_of(place: int, places: int, groups: int) -> int:
-    """Returns the index of the group of layers that stands at a place."""
+    """Returns the index of the group of inner layers at place `place` of the stack."""
     # The package transformers divides so: of 14 groups in 18 places group 6 is at place 9.
     return int(place / (places / groups))
 

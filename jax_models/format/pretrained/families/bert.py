@@ -2,7 +2,8 @@
 
 Devlin et al. 2019; Liu et al. 2019; Clark et al. 2020. They share all names but those of
 their heads. RoBERTa counts positions from the padding's number + 1; ELECTRA's embedding may
-be narrow, and is then projected behind its norm.
+be narrow, and is then projected behind its norm. Functions add tensors and config entries
+of this package's format to `parts`; a map is a weight matrix with or without bias.
 """
 
 import functools
@@ -25,7 +26,7 @@ LAYER = {
 
 
 def prepare(parts: Parts, prefix: str) -> None:
-    """Adds positions plus the first token type, and the map of a narrow embedding."""
+    """Adds the position table plus token type 0, and a narrow embedding's projection."""
     folder = parts.folder
     kind, d = folder.config["model_type"], folder.number("hidden_size")
     width = parts.tensors["embedding"].shape[1]
@@ -83,7 +84,7 @@ def head_of(
     # of the decoder, which ends the head if it is named
     bias: str = "",
 ) -> Put:
-    """Returns a function that adds a head: map, activation, then decoder or map."""
+    """Returns a function that adds a head: map, activation, then decoder or class map."""
 
     def put(parts: Parts, prefix: str) -> None:
         begin_head(parts, dense.format(prefix), activation, norm)

@@ -3,7 +3,8 @@
 ESM-1b, ESM-1v (Rives et al. 2021; Meier et al. 2021) and the Nucleotide Transformer
 (Dalla-Torre et al. 2024) have tables, counted from the padding's number + 1. Trained with
 `token_dropout`, embeddings are scaled by 0.88 / (1 - share of `<mask>`), and
-rows of `<mask>` are zero.
+rows of `<mask>` are zero. Functions add tensors and config entries of this package's format
+to `parts`.
 """
 
 from typing import Any
@@ -46,7 +47,7 @@ def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
 
 
 def _rotary(parts: Parts) -> dict[str, Any]:
-    """Returns the config entry `rotary`, with stored frequencies if theta's differ."""
+    """Returns the config value `rotary`, with stored frequencies if not those of theta."""
     folder, dims = parts.folder, parts.head_width
     theta = folder.get("rope_theta", 10000.0)
     entry: dict[str, Any] = {"dims": dims, "theta": theta}

@@ -1,6 +1,7 @@
 """Declaration of a family of checkpoints, and the conversion of their bodies.
 
-The body, or base model, is all of a checkpoint but its head.
+The body, or base model, is all of a checkpoint but its head, the map to logits; `parts`
+collects tensors and config entries of this package's model format.
 """
 
 import dataclasses

@@ -1,4 +1,8 @@
-"""GPT-2: pre-norm decoders whose maps are stored (in, out) (Radford et al. 2019)."""
+"""GPT-2: pre-norm decoders whose maps are stored (in, out) (Radford et al. 2019).
+
+Functions add tensors and config entries of this package's format to `parts`; a map is a
+weight matrix.
+"""
 
 from typing import Any
 
@@ -17,7 +21,7 @@ LAYER = {
 
 
 def prepare(parts: Parts, prefix: str) -> None:
-    """Sets default width of blocks and length, and that maps are stored (in, out)."""
+    """Sets default feed-forward width and length, and that maps are stored (in, out)."""
     folder = parts.folder
     parts.turned = True
     inner, length = 4 * folder.number("hidden_size"), folder.get("n_ctx")

@@ -2,7 +2,7 @@
 
 These turn a part of each head's coordinates. Attention and feed-forward block both read the
 layer's input, unless `use_parallel_residual` is false.
-Queries, keys and values of a head stand together in one map.
+Queries, keys and values of a head stand together in one map, a weight matrix.
 """
 
 from typing import Any

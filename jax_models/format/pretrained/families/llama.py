@@ -3,7 +3,8 @@
 Touvron et al. 2023; Jiang et al. 2023; Yang et al. 2024 and 2025. They share names and
 shapes: Qwen2 has biases on queries, keys and values; Llama and Qwen3 on all maps of
 attention where `attention_bias` says so, Llama on those of blocks where `mlp_bias` does.
-Qwen3 has norms of queries and keys.
+Qwen3 has norms of queries and keys. Functions add tensors and settings to `parts`, the
+model's in this package's format; a map is a weight matrix.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
 """ModernBERT: pre-norm encoders with rotary positions and gated blocks (Warner et al. 2024).
 
 Layers of full attention and of a sliding window turn by different frequencies. The first
-layer has no norm before its attention: one stands behind the embedding.
+layer has no norm before its attention: one stands behind the embedding. Functions add
+tensors and config entries of this package's format to `parts`; a map is a weight matrix.
 """
 
 from typing import Any

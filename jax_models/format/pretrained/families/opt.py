@@ -1,4 +1,7 @@
-"""OPT: decoders with learned positions, counted from 2 (Zhang et al. 2022)."""
+"""OPT: decoders with learned positions, counted from 2 (Zhang et al. 2022).
+
+`parts` collects tensors and config of the model in this package's format.
+"""
 
 from jax_models.format.pretrained.families.family import Family
 from jax_models.format.pretrained.families.gpt2 import DECODER
