@@ -49,7 +49,7 @@ class Neuron:
 def _stack(
     forms: Sequence[Form], width: int
 ) -> tuple[Float[np.ndarray, "forms width"], Float[np.ndarray, "forms"]]:
-    """Weights [len(forms), width] and constants [len(forms)] of linear forms."""
+    """Matrix [len(forms), width] and constants [len(forms)] of linear forms on rows."""
     weight, constant = np.zeros((len(forms), width)), np.zeros(len(forms))
     for row, form in enumerate(forms):
         for coordinate, factor in form.items():
@@ -74,7 +74,7 @@ def build_layer(
     temperature: Schedule | None = None,
     dtype: Any = jnp.float32,
 ) -> Layer:
-    """Returns a residual layer without layer norm, with unscaled dot-product scores.
+    """Returns a layer of residual sums, no layer norm, and unscaled dot-product scores.
 
     Without heads the attention adds nothing, without neurons the feed-forward block
     adds nothing (one of zero weights stands in). Heads of different key or value width
@@ -125,7 +125,7 @@ def build_transformer(
     # name of the symbol that no other replaces
     query: str | None = "$",
 ) -> Transformer:
-    """Transformer with embedding rows and logits given as forms on coordinates."""
+    """Transformer of layers, with embedding rows and logits as forms on coordinates."""
     first = layers[0].feed_forward.w1
     width, dtype = first.shape[1], first.dtype
     embedding, _ = _stack(list(symbols.values()), width)

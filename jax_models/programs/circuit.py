@@ -2,11 +2,13 @@
 
 A coordinate of the residual stream has a value before the first layer, by symbol and
 position, to which heads and neurons add; these read linear forms of coordinates, called
-forms. Equal heads, neurons, positions and combinations are made once. The temperature of
-a head is base ** -exponent, with the length n or the position as the base.
+forms; a coordinate's bound is one on its magnitude. Equal heads, neurons, positions and
+combinations, coordinates that hold a form's value, are made once. The temperature of a head
+is base ** -exponent, with the length n or the position as the base.
 
-A step is a head or a neuron. Given the masks of the layers, doing each step as early as
-possible is best; the search is over sequences of masks (docs/logic.md, section 6.7).
+A plan is the list of coordinates and layers. A step is a head or a neuron. Given the masks
+of the layers, doing each step as early as possible is best; the search is over sequences of
+masks (docs/logic.md, section 6.7).
 """
 
 import bisect
@@ -118,7 +120,7 @@ class Circuit:
     """Builder of a plan: collects coordinates, heads and neurons for its layers."""
 
     def __init__(self, alphabet: Sequence[str]) -> None:
-        """Begins without any coordinate."""
+        """Begins a circuit over an alphabet, without any coordinate."""
         self.alphabet = tuple(alphabet)
         self.known: dict[Any, Any] = {}
         self._coordinates: list[Coordinate] = []
@@ -210,7 +212,7 @@ class Circuit:
 
     @made_once
     def combination(self, form: LinearForm) -> LinearForm:
-        """Form of one coordinate that has the value of a form; its bound is unknown.
+        """Form of a new coordinate that holds the value of a form; it has no bound.
 
         Writes to a coordinate of the form go to the new one too, at the cost of no neuron
         and no layer. None of the form may hold a residue of the position, which the format
@@ -238,7 +240,7 @@ class Circuit:
         return [form.constant + x for x in values]
 
     def _spread(self, write: Mapping[int, float]) -> LinearForm:
-        """Write of a head or neuron, extended to combinations of its coordinates."""
+        """Additions of a head or neuron to coordinates, extended to their combinations."""
         left, found = [*write.items()], []
         while left:
             at, factor = left.pop()
@@ -280,7 +282,7 @@ def coordinates_written(step: Head | Neuron) -> set[int]:
 def schedule(
     heads: Sequence[PlannedHead], neurons: Sequence[Neuron]
 ) -> tuple[PlannedLayer, ...]:
-    """Layers of heads and neurons, as few as their dependencies and masks allow.
+    """Layers that hold all heads and neurons, as few as dependencies and masks allow.
 
     The fewest, unless the search met more than `MAX_SETS` sets of finished steps after
     one layer, none of them part of another; it then drops some of these.

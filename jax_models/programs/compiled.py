@@ -29,7 +29,7 @@ Alphabet = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class CompiledText:
-    """Model compiled from the text of a formula or program, and its self-test."""
+    """Model compiled from a formula's or program's text, with functions to test it."""
 
     model: Transformer
     about: Mapping[str, Any]  # formula or program, alphabet, and the mode of a formula
@@ -39,7 +39,7 @@ class CompiledText:
     def test(
         self, longest: int, seed: int, progress: Callable[[int, int, int], None]
     ) -> dict[str, Any]:
-        """Tests the model on all short and random longer strings; returns counts."""
+        """Tests the model on all short and random longer strings; returns counts of them."""
         size = len(self.about["alphabet"]), longest, seed, self.exact_length
         return self.run_test(list(strings_to_test(*size)), progress)
 

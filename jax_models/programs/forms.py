@@ -16,7 +16,7 @@ class LinearForm(Mapping[Any, Any]):
     """
 
     def __init__(self, *forms: Mapping[Any, Any]) -> None:
-        """Adds up the given forms."""
+        """Adds up the given forms, factor by factor."""
         total: dict[Any, Any] = {}
         for form in forms:
             for key, factor in form.items():

@@ -30,11 +30,11 @@ class Place(NamedTuple):
     subject: str = ""  # what the text is, as a message begins
 
     def __str__(self) -> str:
-        """The place as a message shows it."""
+        """Line, if shown, and column as a message shows them."""
         return f"line {self.line}, " * bool(self.line) + f"column {self.column}"
 
     def fail(self, message: str) -> NoReturn:
-        """Raises an `InputError` whose message begins with the subject and the place."""
+        """Raises an `InputError` that begins with the kind of text and this place."""
         raise InputError(f"{self.subject}{self}: {message}")
 
 
@@ -190,7 +190,7 @@ class Parser:
         return self.take()
 
     def listed(self, what: str, kind: str, closing: str, of: str) -> Iterator[Token]:
-        """Yields the tokens of a comma-separated list; takes its closing mark."""
+        """Yields the items of a comma-separated list; takes its `closing` bracket."""
         separator = ","
         while separator != closing:
             yield self.expect(what, kind)
@@ -209,7 +209,7 @@ class Parser:
         return value
 
     def expression(self, least: int = 0) -> Rule:
-        """Reads the longest expression of operators of strength >= `least`."""
+        """Reads the longest expression whose operators have strength >= `least`."""
         first = self.next
         operator = self.prefix.get(first.kind)
         if operator and operator.strength >= least:
@@ -226,7 +226,7 @@ class Parser:
             operator, value = after, (yield self.apply(after, self.take(), operand))
 
     def apply(self, operator: Operator, token: Token, *left: Operand) -> Rule:
-        """Reads the operands after an operator; returns the value built of all."""
+        """Reads the operands after an operator; returns the node built of all operands."""
         operands = [self.require(one, operator.takes, token) for one in left]
         read: list[Any] = []
         before = is_open = ""  # the operand before a token, if operators may follow it
@@ -256,5 +256,5 @@ class Parser:
         return self.infix.get(self.next.kind)
 
     def require(self, operand: Operand, wanted: Any, token: Token) -> Any:
-        """Returns an operand of the operator `token` as `build` takes it, checked."""
+        """Returns an operand's value for `build`, which makes nodes; may refuse it."""
         return operand

@@ -1,6 +1,8 @@
 """Formulas of tasks that attention solves: n-grams, induction, hops, languages.
 
-The tests or `jax_models.languages` define the same properties without formulas.
+The tests or `jax_models.languages` define the same properties without formulas. At a
+position Q_a says that its symbol is a, P and N refer to the previous and the next position,
+S is "since", #<[φ] and #>[φ] count the positions up to it, or from it on, where φ holds.
 """
 
 import functools

@@ -1,21 +1,22 @@
 """Formulas as transformers, and the length up to which rounding flips no truth value.
 
-A head that is not uniform has one right position: a selection the last or first of the
-best scores, a lookup the position equal to a count. The score of the k-th other position on
-each side, k = 1, 2, ..., is lower by a deficit, over the temperature, of at least
-g (k (1 - tilt) - loss), or k² for k; tilt and loss are due to rounding, g is `SHARPNESS`,
-and γ its larger value where counts with factors λ are looked up. T, TB, U, FT and FU are
-the modes of compiling. With u the unit roundoff and c = (2 ln n + 20) u the relative error
-of a uniform head (equal weights, sums of integers), which is also above that of a coordinate
-of the position encoding,
+A head that is not uniform has one right position: a selection (select) the last or first of
+the best scores, a lookup the position equal to a count C of positions. The score of the
+k-th other position on each side, k = 1, 2, ..., is lower by a deficit, over the
+temperature, of at least g (k (1 - tilt) - loss), or k² for k; tilt and loss are due to
+rounding, g is `SHARPNESS`, and γ its larger value where counts with factors λ are looked
+up. T, TB, U, FT and FU are the modes of compiling. With u the unit roundoff and c = (2 ln n
++ 20) u the relative error of a uniform head (equal weights, sums of integers), which is
+also above that of a coordinate of the position encoding,
 
     select  (T, TB, U, FU)    deficits ≥ g (k - 16 n u)
     select  (FT)              g (k (1 - 2 n c) - 8 n² u)
     lookup                    γ (k² (1 - 6 n c - 7 u (4n + 1)) - 42 n² u)
     lookup, cubic (FU)        g (k² (1 - 9 n c - 8 u (12n + 11)) - 80 n² u)
 
-(docs/logic.md, section 7). Sums of n values round by (n + 16) u more. A truth value cannot
-flip while every approximate Boolean is within 1/4.
+(docs/logic.md, section 7; Lemma 7 is of docs/theory/softmax-approximation.md). λ_0 and λ
+are integers, a vote compares Σ λ C + λ_0 with 1 at position i. Sums of n values round by (n
++ 16) u more. A truth value cannot flip while every approximate Boolean is within 1/4.
 """
 
 import bisect
@@ -115,7 +116,7 @@ def require_exact(model: Transformer, length: int) -> None:
 
 
 def _condition(model: Transformer, attention: Attention, head: int, u: float) -> Holds:
-    """Condition on n that rounding leaves the result of a head near the exact one."""
+    """Returns the test of a length n that a head's rounding error is small enough."""
     query = _with_bias(attention.query, attention.query_bias, head)
     if not query.any():
         return lambda n: True
@@ -230,7 +231,7 @@ def _count_lookup(n: int, u: float, gamma: float, largest: float) -> bool:
 
 
 def _cubic_lookup(n: int, u: float) -> bool:
-    """Whether a lookup of a count of at least half the positions errs by <= 1/8."""
+    """Whether a cubic lookup of a count >= half the positions errs by <= 1/8."""
     tilt = 9 * n * _uniform_error(n, u) + 8 * u * (12 * n + 11)
     error = _found(SHARPNESS, tilt, 80 * n**2 * u)
     return error + (n + 24) * (n + 1) * u <= 0.125

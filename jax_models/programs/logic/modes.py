@@ -3,7 +3,8 @@
 Soft attention picks out one position only if its scores are large against log n. The
 modes differ in the source of large scores: a temperature that falls with the length or with
 the position, or positions and lengths in the position encoding; and in whether every
-layer has a future mask and may not know n.
+layer has a future mask and may not know n. A side is "prefix", the positions up to one, or
+"suffix", those from it on.
 """
 
 import dataclasses
@@ -68,7 +69,7 @@ def get_mode(name: str) -> Mode:
 
 
 def mask_of(side: Side) -> Literal["future", "past"]:
-    """Mask under which a row sees the prefix or the suffix at its position."""
+    """Attention mask under which a row sees the prefix or suffix at its position."""
     return "future" if side == "prefix" else "past"
 
 
@@ -79,7 +80,7 @@ def require_expressible(
     # place where a part of the formula was read, as in "column 5"
     place: Callable[[Formula | Count], str] | None = None,
 ) -> None:
-    """Raises `InputError` unless a mode can express a formula over an alphabet."""
+    """Raises `InputError` unless a mode's models can express a formula on an alphabet."""
     # Each reason with the first part it is for.
     reasons: dict[str, Formula | Count] = {}
     for part in walk(formula):

@@ -186,7 +186,7 @@ class _Parser(grammar.Parser):
             token.place.fail(f"found {found}: {error}")
 
     def require(self, operand: Operand, wanted: Any, token: Token | None) -> Any:
-        """Operand as the formula, number or count `wanted`; `InputError` if another."""
+        """Operand as the kind `wanted`: formula, integer term, count; else `InputError`."""
         match operand.value:
             case Count() as count if wanted is LinearForm:
                 return LinearForm({count: 1})
@@ -202,7 +202,7 @@ class _Parser(grammar.Parser):
         operand.first.place.fail(message.format(found=found, kind=kind, use=use))
 
     def _located(self, value: Any, token: Token) -> Any:
-        """Returns the value; records the token's place for parts of a formula without one."""
+        """Returns `value`; records the token's place for its parts that have none yet."""
         if not isinstance(value, LinearForm):
             for part in grammar.walk(value, self.places):
                 self.places[part] = token.place
@@ -254,7 +254,7 @@ def format_formula(formula: Formula) -> str:
 
 
 def _parts(formula: Formula | Count) -> tuple[int, list[Part]]:
-    """Binding strength of a formula, and its pieces of text and operands in order."""
+    """Binding strength of a formula, and its text pieces and operands, in order."""
     match formula:
         case syntax.Joined(
             "and", syntax.Comparison(terms, constant), syntax.Comparison() as other

@@ -125,7 +125,7 @@ def _attend(
 
 @dataclasses.dataclass(frozen=True)
 class Margin:
-    """Smallest distance of a logit from the threshold, with string and position."""
+    """Smallest distance |logit - 1/2| found, with its string and position."""
 
     value: float
     string: tuple[int, ...]  # symbol ids

@@ -1,9 +1,9 @@
 """The truth of a formula at every position of a string, in exact integers.
 
-Every operator takes O(n) operations a string: S and U compare the places where their
-operands were last decided, counts are cumulative sums. A sub-formula is evaluated once
-and forgotten after its last use, so that memory follows the width of a formula and not
-its size.
+Every operator takes O(n) operations a string: S (since) and U (until) compare the places
+where their operands were last decided, counts are cumulative sums. A sub-formula is
+evaluated once and forgotten after its last use, so that memory follows the width of a
+formula and not its size.
 """
 
 from collections import Counter
@@ -148,7 +148,7 @@ def _decide(
     tokens: Int[np.ndarray, "... tokens"],
     alphabet: Sequence[str],
 ) -> Shaped[np.ndarray, "... tokens"]:
-    """Returns the values of `part` at every position, from those of its operands."""
+    """Returns truth or count of `part` at every position, from its operands' values."""
     match part:
         case syntax.Symbol(name):
             return tokens == alphabet.index(name)

@@ -8,7 +8,8 @@ uniform head over the prefix of i positions returns ρ = C/i, with C the count o
 where a Boolean is true. A lookup attends to the position j = C by the scores
 -(j - C)^2, for which it needs ρ, 1/i and the position encoding alone; on the side
 "suffix" i is n - i + 1. The modes T, TB, U, FT and FU name the position encodings, masks and
-temperatures that a model may have.
+temperatures that a model may have. P, N, S, U are previous, next, since and until; λ are
+the factors and λ_0 the constant of a comparison of counts C.
 
 Values are forms of one coordinate. A real number of at most 1/4 stands for false, one of at
 least 3/4 for true; rounding it takes two neurons that read the same form up to its constant.
@@ -40,7 +41,7 @@ Parts = list[tuple[LinearForm, float]]
 
 @dataclasses.dataclass(frozen=True)
 class FormulaPlan(Plan):
-    """Coordinates and layers that compute a formula."""
+    """Coordinates and layers that compute a formula at every position."""
 
     truth: Mapping[Formula, LinearForm]  # form of the coordinate of every sub-formula
     output: LinearForm  # that of the formula itself
@@ -75,7 +76,7 @@ class FormulaCircuit(Circuit):
     """A circuit in a mode, with the forms of the sub-formulas that it computes."""
 
     def __init__(self, alphabet: Sequence[str], mode: Mode) -> None:
-        """Begins without any coordinate."""
+        """Begins a circuit over an alphabet in a mode, without any coordinate."""
         super().__init__(alphabet)
         self.mode = mode
         self.truth: dict[Formula, LinearForm] = {}
@@ -360,7 +361,7 @@ class FormulaCircuit(Circuit):
         assert_never(part)
 
     def _flatten(self, part: syntax.Joined) -> tuple[Formula, ...]:
-        """Different operands of nested equal connectives, or the two sides if too many."""
+        """Distinct operands of nested connectives of one kind; just the two if too many."""
         sides = (part.left, part.right)
         joined: dict[Formula, None] = {}
         for side in sides:

@@ -2,6 +2,7 @@
 
 A form is a constant plus integer multiples of coordinates. A Boolean is a form of value 0
 or 1, an integer a form of integer value, so that one rectifier has its kink on an integer.
+The range of an integer is two linear functions of the length n, its lower and upper bound.
 
 Source: docs/rasp.md, sections 2 to 4; docs/theory/softmax-approximation.md, section 6.
 """
@@ -72,7 +73,7 @@ class Arithmetic(Circuit):
     """A circuit with operations on exact Booleans and integers."""
 
     def conjunction(self, forms: Forms) -> LinearForm:
-        """Returns the conjunction of Booleans as a form: relu(sum - (count - 1))."""
+        """Returns the conjunction of Booleans as a form: relu(sum - (number - 1))."""
         kept = list(dict.fromkeys(form for form in forms if form != constant(1)))
         if constant(0) in kept:
             return constant(0)
@@ -118,7 +119,7 @@ class Arithmetic(Circuit):
         return [(form * 2, places), (constant(1), -squared)]
 
     def times_length(self, form: LinearForm) -> LinearForm:
-        """Returns n b of a Boolean b as a form: b, and (n - 1) b from a head at j = b."""
+        """Returns form n b of a Boolean b: b plus (n - 1) b, which a head reads at j = b."""
         if not form.variables:
             return self.position(0, 1) * form.constant
         score = self._score_nearest(form)

@@ -1,5 +1,7 @@
 """Compiled programs as models: average-hard attention, uniform or tieless in each head.
 
+A tieless head has one best key, a uniform one weighs all keys alike. A plan is the list of
+coordinates and layers of a compiled program; the gap is the least lead of a best score.
 The weights depend on the program and its alphabet alone; the length enters by the position
 encoding. In real arithmetic the best score is 1 or more above the next, at every length.
 Floats compute a compiled program exactly up to `longest_exact_length`: integers are exact

@@ -1,10 +1,12 @@
 """Lowers a checked program to a plan, in one pass over the names that its result needs.
 
 Every name is lowered once. A Boolean becomes a form of value 0 or 1, an integer a form of
-integer value with its range, a symbol one Boolean for each that it can be. A lookup is one
-tieless head, whose score is n times a sum of criteria, plus or minus the position; whether a
-position satisfies its predicate is checked on the values that the head fetches. In a
-predicate i is the row that looks up and j a position that it may attend to.
+integer value with its range, a symbol one Boolean for each that it can be. A prefix sum is
+the sum of values at positions j <= i. Segments are parts of an integer, each from 0 to n -
+1. A lookup is one tieless head (one best key), whose score is n times a sum of criteria,
+one for each part of its predicate, plus or minus the position; whether a position satisfies
+its predicate is checked on the values that the head fetches. In a predicate i is the row
+that looks up and j a position that it may attend to.
 
 Source: docs/rasp.md, section 5.
 """
@@ -47,7 +49,7 @@ MOST_THRESHOLDS = 256
 
 @dataclasses.dataclass(frozen=True)
 class _Criterion:
-    """Part of a predicate: score terms, values that the head fetches, their check."""
+    """Part of a lookup's predicate: score terms, values that its head fetches, a check."""
 
     score: tuple[tuple[LinearForm, LinearForm], ...]
     fetched: tuple[tuple[LinearForm, Polynomial], ...]
@@ -58,7 +60,7 @@ class _Criterion:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramPlan(Plan):
-    """A compiled program: integers, and each coordinate with a bound on its magnitude.
+    """Coordinates, with bounds on their magnitudes, and layers of a compiled program.
 
     The best score of every head that is not uniform is at least `gap` above all others in
     real arithmetic, for every input and every row that sees two positions or more.
@@ -114,7 +116,7 @@ def _conjuncts(node: Expression) -> list[Expression]:
 
 
 def _settle(node: Expression, values: Mapping[Expression, bool]) -> Expression:
-    """The predicate with its Booleans at i replaced by their values."""
+    """The predicate with its Booleans at i replaced by the truth values `values`."""
     if node in values:
         return Constant(node.place, values[node], BooleanType())
     is_node = lambda part: isinstance(part, Tree)
@@ -189,7 +191,7 @@ class _Lowering(Arithmetic):
         return -found + 1 if operator.endswith("=") else found
 
     def _prefix_sum(self, node: Expression) -> LinearForm:
-        """Form of the prefix sum of an expression; a sum is taken term by term."""
+        """Form of the prefix sum of an expression; that of a sum is formed term by term."""
         match node:
             case Sum(terms=terms):
                 parts = (self._prefix_sum(term) * factor for factor, term in terms)

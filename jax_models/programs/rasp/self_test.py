@@ -23,7 +23,7 @@ def run_self_test(
     groups: Sequence[tuple[Int[np.ndarray, "_ _"], bool]],
     progress: Callable[[int, int, int], None] = lambda done, total, length: None,
 ) -> dict[str, Any]:
-    """Counts of strings tested, in groups by length; `InputError` at any mismatch."""
+    """Tests a model; returns counts of strings by length; `InputError` at a mismatch."""
     for done, (strings, _) in enumerate(groups, 1):
         logits = np.array([np.asarray(apply_logits(model, row)) for row in strings])
         found, expected = read_result(plan, logits), evaluate_program(program, strings)

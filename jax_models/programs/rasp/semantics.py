@@ -1,7 +1,7 @@
 """The meaning of a checked program: its values at every position, in integers.
 
 Shapes: c strings of n symbols each; a vector is [c, n]. A lookup is taken row by row,
-so that nothing of n x n entries is held.
+so that nothing of n x n entries is held: at row i its predicate is tested at all j.
 """
 
 import functools

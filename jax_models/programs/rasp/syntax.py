@@ -93,13 +93,13 @@ def joined(one: IntegerType, other: IntegerType) -> IntegerType:
 
 
 def prefix_summed(of: IntegerType) -> IntegerType:
-    """Returns the range of sums of 1 to n terms of a constant range."""
+    """Returns the range of sums of 1 to n integers of a type that does not depend on n."""
     most = IntegerType(Polynomial({1: of.low.offset}), Polynomial({1: of.high.offset}))
     return joined(of, most)
 
 
 class Node(grammar.Tree):
-    """A node with its place in the text."""
+    """Syntax-tree node with its place in the text."""
 
     place: Place = dataclasses.field(compare=False, repr=False)
 
@@ -119,7 +119,7 @@ class Constant(Node):
 
 
 class Operation(Node):
-    """not, and, or, in, if, psum, =, <, <=, > or >= of operands in the order of the text."""
+    """Operation not, and, or, in, if, psum (prefix sum), =, <, <=, > or >= of operands."""
 
     operator: str
     operands: tuple["Expression", ...]
@@ -132,7 +132,7 @@ class Sum(Node):
 
 
 class Lookup(Node):
-    """Value at the last or first j that mask and predicate allow, else default."""
+    """Value at the last or first position j that mask and predicate allow, or default."""
 
     side: Literal["right", "left"]
     mask: Mask
@@ -314,7 +314,7 @@ OPERATORS = {**_Parser.infix, **_Parser.prefix}
 
 
 def _terms(operand: Operand, sign: int = 1) -> tuple[tuple[int, Expression], ...]:
-    """Terms of a sum that is not in brackets, or any other operand as one term."""
+    """Factors and terms of a sum without brackets; another operand as its one term."""
     value, by = operand.value, operand.by
     is_open = isinstance(value, Sum) and by and by.strength < _FACTOR
     terms = value.terms if is_open else ((1, value),)
