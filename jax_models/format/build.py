@@ -365,7 +365,7 @@ def _position(reader: _Reader, said: Any, width: int) -> Position | None:
 
 
 def name_tensors(model: Transformer) -> Tensors:
-    """Returns the model's tensors by their names in a file; a repeated layer's once."""
+    """Returns the model's tensors by name in a file; those of a repeated layer once."""
     named: dict[str, Any] = {"embedding": model.embedding}
     # By what the names of their tensors begin with.
     parts: dict[str, Any] = {"final_norm": model.final_norm, "entry": model.entry}

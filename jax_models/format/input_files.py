@@ -99,7 +99,7 @@ def load_array(path: str) -> Int[np.ndarray, "*inputs tokens"]:
 def read_candidates(
     path: str, length: int, number: Callable[[str], int]
 ) -> Shaped[np.ndarray, "tokens symbols"]:
-    """Symbols in a file for each position, padded with -1; `number` reads a word."""
+    """Substitutes listed for each position in a file, as symbols; -1 fills up rows."""
     expect_file("--candidates", path)
     if path.endswith(".npy"):
         found = load_array(path)

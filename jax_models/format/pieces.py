@@ -76,7 +76,7 @@ def _keys(kind: type) -> dict[str, dataclasses.Field[Any]]:
 
 
 def read_fields(where: str, entry: Any, kind: type, *more: str) -> dict[str, Any]:
-    """Field values of `kind` in an entry, else defaults or None; allows keys `more`."""
+    """Field values of class `kind` in an entry, or defaults; allows the keys `more`."""
     keys = _keys(kind)
     expect_keys(where, entry, [*more, *keys])
     # A field without a default is refused by the class, which names it.

@@ -91,7 +91,7 @@ SIGHTS: dict[str, Sight] = {
 def visible(
     sight: Sight, rows: Int[Array, "rows"], keys: Int[Array, "keys"]
 ) -> Bool[Array, "rows keys"]:
-    """Whether each of `rows` sees each of `keys`."""
+    """Whether the query row at each position in `rows` sees each key in `keys`."""
     return sight.visible(rows[:, None], keys[None, :])
 
 

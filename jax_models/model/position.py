@@ -274,7 +274,7 @@ def longest_length(position: Position | None) -> int:
 def extend_table(
     position: Position | None, length: int, padded: int
 ) -> Position | None:
-    """Encoding of `padded` positions: zero rows fill up a table of >= `length` rows."""
+    """Encoding for `padded` positions; a table gets zero rows behind its own."""
     if not isinstance(position, PositionTable):
         return position
     position.require_length(length)

@@ -13,7 +13,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def static(*, default: Any = dataclasses.MISSING, kw_only: bool = False) -> Any:
-    """Dataclass field that belongs to a pytree's structure, and is no child."""
+    """Dataclass field that belongs to a pytree's static structure, not to its leaves."""
     return dataclasses.field(
         default=default, kw_only=kw_only, metadata={"static": True}
     )

@@ -76,7 +76,7 @@ def walk(node: Any, known: Collection[Any] = ()) -> Iterator[Any]:
 
 
 class Token(NamedTuple):
-    """A piece of a text; its kind is a group of the pattern, "end", or the word itself."""
+    """Piece of a text; its kind is a group of the pattern, "end", or its own text."""
 
     kind: str
     text: str

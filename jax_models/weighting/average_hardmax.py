@@ -61,7 +61,7 @@ def _count(level: Level) -> Float[Array, "... 1"]:
 
 @pytree
 class AverageChange:
-    """Sums over moved keys by their membership in the best cell before and after the move."""
+    """Value sums over moved keys, by membership in the best cell before and after."""
 
     # Values are v before and v' after; "mean" is the attended value before.
     levels: Levels  # of heads and columns, of the moved keys
@@ -200,7 +200,7 @@ class AverageHardmax(HardWeighting):
     def merge_change(
         self, first: AverageChange, second: AverageChange
     ) -> AverageChange:
-        """Joins two change summaries; a side below the joint best cell has no new members."""
+        """Joins two change summaries; one whose best new cell is lower has no new members."""
         levels = merge_levels(first.levels, second.levels)
         one, two = (side.levels.best == levels.best for side in (first, second))
 

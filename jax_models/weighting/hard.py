@@ -330,7 +330,7 @@ class HardWeighting(Weighting):
 
     @abc.abstractmethod
     def around(self, summary: Any) -> tuple[Attended, Attended]:
-        """Attended values, and others if a row's only key with weight is removed."""
+        """Attended values, and those left if a row's only key with weight is removed."""
 
     @abc.abstractmethod
     def replace_set(

@@ -74,7 +74,7 @@ def raised_scores(scores: ByKey, count: Count) -> ByKey:
 def _sum_products(
     old: Float[Array, "heads #columns keys"], change: Float[Array, "heads columns keys"]
 ) -> Float[Array, "heads columns"]:
-    """Sum of old times change over the keys; a matrix product if `old` has one column."""
+    """Sums over keys of old weights times changes; a matrix product for one `old` column."""
     if old.shape[1] == 1:
         # One column of old weights serves all moves: products are summed and not formed.
         product = jnp.matmul(change, old.swapaxes(1, 2), precision=HIGHEST)

@@ -93,7 +93,7 @@ def _symbols(gram: Sequence[str]) -> list[Formula]:
 
 
 def hops(alphabet: Sequence[str], output: str, num_hops: int) -> Formula:
-    """Returns ψ^k_b: k hops from the position lead to a b.
+    """Returns ψ^k_b: k hops from the position lead to the symbol b.
 
     ψ^0_b = Q_b,  ψ^k_b = ⋁_a [Q_a ∧ ((¬P Q_a) S (P Q_a ∧ ψ^{k−1}_b))]
 
@@ -132,7 +132,7 @@ def _latest_after(symbol: Formula, value: Formula) -> Formula:
 
 
 def induction(alphabet: Sequence[str], output: str) -> Formula:
-    """Returns ind_b: after the latest earlier symbol like this one stood a b.
+    """Returns ind_b: the symbol b followed the latest earlier occurrence of this symbol.
 
     At i: with j < i the last position of w_j = w_i, w_{j+1} = b; false without such a j.
 

@@ -172,13 +172,13 @@ def _power_terms(model: Transformer) -> dict[int, list[PowerTerm]]:
 
 
 def _largest_integer(model: Transformer) -> float:
-    """Largest |entry| of the embedding and all w1: a bound on a formula's integers."""
+    """Largest |entry| of embedding and feed-forward w1: bounds a formula's integers."""
     parts = [model.embedding, *(layer.feed_forward.w1 for layer in model.layers)]
     return max(float(np.abs(np.asarray(part)).max()) for part in parts)
 
 
 def _written(model: Transformer, coordinates: list[int]) -> tuple[float, int]:
-    """Sum of |entries| and count of nonzeros in rows `coordinates` of output maps."""
+    """Sum of |entries| and nonzeros in rows `coordinates` of attention's output maps."""
     written = [np.asarray(x.attention.output)[coordinates] for x in model.layers]
     total = sum(float(np.abs(part).sum()) for part in written)
     return total, sum(int(np.count_nonzero(part)) for part in written)

@@ -43,7 +43,7 @@ class Node(metaclass=Interned):
         dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
 
     def __post_init__(self) -> None:
-        """Checks the fields, words or formulas, by their annotations."""
+        """Checks that fields are words or formulas, as their annotations say."""
         name = type(self).__name__
         for field, value in vars(self).items():
             words = getattr(self.__dataclass_fields__[field].type, "__args__", ())

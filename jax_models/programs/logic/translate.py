@@ -235,7 +235,7 @@ class FormulaCircuit(Circuit):
         return self.rectify(rounding(difference))
 
     def _only(self) -> LinearForm:
-        """Form of the Boolean [n = 1]."""
+        """Form of the Boolean [n = 1], that the string has one symbol."""
         return self.conjunction(map(self.end_mark, ("prefix", "suffix")))
 
     def _vote(

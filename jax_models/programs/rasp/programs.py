@@ -1,7 +1,7 @@
 """Programs for the languages and tasks of the literature, as texts.
 
 Each computes at every position a property of the prefix that ends there; the tests
-compare it with a direct check of the property.
+compare it with a direct check of the property. DYCK-k has balanced brackets of k types.
 
 Source:
     docs/rasp.md, section 8.

@@ -40,7 +40,7 @@ def _is_rotary(parts: Parts) -> bool:
 
 
 def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
-    """Adds all layers' tensors, rotary if without a table; returns config entries."""
+    """Adds all layers' tensors, rotary if without a table; returns their config entries."""
     if _is_rotary(parts):
         parts.config["rotary"] = _rotary(parts)
     return plain_layers(parts, source)

@@ -23,7 +23,7 @@ LAYER = {
 
 
 def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
-    """Adds all layers' tensors; returns config entries, with rotary positions."""
+    """Adds all layers' tensors to `parts`; returns config entries, rotary included."""
     folder = parts.folder
     if folder.flag("use_parallel_residual", True):
         parts.config["combine"] = "parallel"

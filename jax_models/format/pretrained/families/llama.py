@@ -57,7 +57,7 @@ def prepare(parts: Parts, prefix: str) -> None:
 
 
 def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
-    """Adds all layers' tensors; returns config entries: rotary, groups, windows."""
+    """Adds all layers' tensors; returns their configs: rotary, head groups, windows."""
     layer = rotary_of(parts.folder, parts.head_width)
     if parts.groups != parts.heads:
         layer["key_value_heads"] = parts.groups

@@ -46,7 +46,7 @@ def prepare(parts: Parts, prefix: str) -> None:
 
 
 def put_layers(parts: Parts, source: str) -> list[dict[str, Any]]:
-    """Adds all layers' tensors, the first without `norm1`; returns config entries."""
+    """Adds all layers' tensors, the first without `norm1`; returns their entries."""
     folder = parts.folder
     count = folder.number("num_hidden_layers")
     every = folder.number("global_attn_every_n_layers", 3)

@@ -19,7 +19,7 @@ OFFSET = 2  # of the position table's rows
 
 
 def prepare(parts: Parts, prefix: str) -> None:
-    """Adds the position table, and the final norm where there is one."""
+    """Adds position table, placement of norms and any final norm to the model's parts."""
     folder, d = parts.folder, parts.folder.number("hidden_size")
     expect_default(
         folder, "word_embed_proj_dim", [d], "embeddings of another width are not read"
