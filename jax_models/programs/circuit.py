@@ -212,7 +212,7 @@ class Circuit:
 
     @made_once
     def combination(self, form: LinearForm) -> LinearForm:
-        """Form of a new coordinate that holds the value of a form; it has no bound.
+        """Form of a new coordinate that holds the value of a form; its bound is unknown.
 
         Writes to a coordinate of the form go to the new one too, at the cost of no neuron
         and no layer. None of the form may hold a residue of the position, which the format

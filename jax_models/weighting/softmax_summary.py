@@ -157,7 +157,7 @@ class ReplacedWeights:
 
 
 def replaced_weights(summary: SoftmaxSummary, column: Column) -> ReplacedWeights:
-    """Returns weights of all rows before and after each column i is replaced."""
+    """Returns each column's weight in each row, before and after it is replaced."""
     # A column with exponential e^x beside others that sum to m has weight e^x / (e^x + m).
     # Exponentials are relative to the sum of all others for the top column, so that m = 1;
     # for another column, to the sum of all, of which it is at most half, so that m = 1 - e^x.

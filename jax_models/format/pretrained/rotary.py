@@ -71,7 +71,7 @@ def rotary_of(
     entries = {where: found for where, found in entries.items() if found}
 
     def given(*names: str) -> dict[str, Any]:
-        """Values of the keys `names` in the configuration, by place in messages."""
+        """Values of the configuration keys `names`, by the key's name in messages."""
         found = {
             f"{name} in {where}": entry.get(name)
             for where, entry in entries.items()
