@@ -1,7 +1,8 @@
 """Influence: the exact change of a model's output when one input symbol is replaced.
 
-One entry point, `compute_influence`, stands over a table of methods. A new method is
-one file with a `Method`, or a `Screen`, and one row in the table of `choice.py`.
+One entry point, `compute_influence`, stands over a table of methods, which compute all
+influences, and screens, which bound all and compute few. A new method is one file with
+a `Method`, or a `Screen`, and one row in the table of `choice.py`.
 """
 
 from bounds.influence.build import TableOptions, build_request

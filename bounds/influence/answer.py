@@ -1,9 +1,11 @@
 """Answers of `compute_influence` and `scan` about one input or many.
 
-A request is a checked question about one input; that of a scan has a table. The ends of
-a value are its lower and upper bound; without a radius of rounding both are the value.
-Values are the influences of substitutions, or the cells of a scan's table; a screen
-encloses them between ends and computes few.
+A substitution replaces one token, its influence is the norm of the change of the
+target, the watched quantity of the output; a scan is a table of such changes. A request
+is a checked question about one input. A value is an influence, or an entry of a scan's
+table; its ends are its lower and upper bound, both the value itself without a radius
+(bound on its rounding error). A screen encloses values between ends and computes few.
+Ties are near-equal scores of hard attention.
 """
 
 import dataclasses
@@ -56,7 +58,7 @@ MOVED_OF_INFLUENCE = MOVED_OF_BOTH | {
 
 
 def of_each_input(ask: Callable[P, Any]) -> Callable[P, Any]:
-    """Decorator of a function of model and tokens, timed and mapped over many inputs."""
+    """Decorator: times a function of model and tokens, and maps it over many inputs."""
 
     # `ask` takes a model and one input; the options hold for all inputs.
     @functools.wraps(ask)
@@ -181,7 +183,7 @@ def _influence(
     keep: Keep,
     stated: dict[str, Any],
 ) -> Influence:
-    """`Influence` with the largest value, and with the tables that `keep` names."""
+    """`Influence` with the largest influence, and with the tables that `keep` names."""
     pairs, values, (lower, upper, enclosed) = request.pairs, found.values, ends
     best, largest = None, (0.0, 0.0, 0.0)
     if np.isfinite(values).any():  # the first of equals; never one that was estimated
@@ -231,7 +233,7 @@ def by_position(
     upper: Float[np.ndarray, "substitutions"],
     enclosed: Bool[np.ndarray, "substitutions"],
 ) -> dict[str, Any]:
-    """Fields `position_*` of an `Influence`: largest ends, symbol of the largest."""
+    """Fields `position_*` of an `Influence`: by position, largest ends, and symbol."""
     # Substitutions are in the order of (position, symbol). Ends are maxima over symbols,
     # NaN where nothing is substituted; the symbol is the smallest of the largest value,
     # -1 where there is none, and `position_enclosed` is that of this symbol.
@@ -263,7 +265,7 @@ def scan_of(
     values: tuple[Shaped[np.ndarray, "..."], ...],  # with lower, upper and enclosed
     stated: dict[str, Any],
 ) -> Scan:
-    """`Scan` of values and ends, without axes that the table does not have."""
+    """`Scan` of a request from its tables of values, lower and upper ends, enclosed."""
     layout = request.layout
     assert layout is not None
     axes, symbols = layout.made_axes, layout.symbols

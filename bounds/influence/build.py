@@ -1,9 +1,10 @@
 """Builds and checks the requests of `compute_influence`, `scan` and all commands.
 
 A request is a question about one input: tokens are replaced or deleted one at a time,
-and a target, a quantity of the model's output, is watched at one or more rows. A scan
-puts the changes of the target, or a reduction of them, into the cells of a table; a
-reading is the choice of the numbers to take from each change.
+and a target, a quantity of the model's output, is watched at one or more rows (token
+positions of the output). A scan puts the changes of the target, or a reduction of them,
+into the entries of a table, whose layout is the list of its axes; a reading is the
+choice of the numbers to take from each change. The query is the one watched row.
 """
 
 import contextlib
@@ -62,7 +63,7 @@ Edit = Literal["replace", "delete"]
 def watch_rows(
     request: InfluenceRequest, rows: Any, instead: Sequence[int] | None
 ) -> tuple[InfluenceRequest, bool]:
-    """Request that watches `rows` (for "all": `instead`), and True without a row axis."""
+    """Request that watches `rows` ("all": `instead`), and True if scans have no row axis."""
     n = request.tokens.size
     if rows is None:
         return request, True
@@ -112,7 +113,7 @@ def watched_width(request: InfluenceRequest) -> tuple[int, bool]:
 def chosen_entries(
     target: Any, wanted: Sequence[int] | None, width: int
 ) -> tuple[tuple[int, ...] | None, Int[np.ndarray, "classes"] | None]:
-    """Indices of the chosen target entries (None for all), and their symbols, or None."""
+    """Indices of the target entries `wanted` (None: all), and their symbols, or None."""
     symbols = as_value(target).entry_symbols(width)
     if wanted is None:
         return None, symbols
@@ -132,7 +133,7 @@ def chosen_entries(
 
 @dataclasses.dataclass(frozen=True)
 class TableOptions:
-    """Arguments of `scan` on its table, and the edit (replace or delete) of positions."""
+    """Arguments of `scan` on its table, and the edit (replace or delete) of tokens."""
 
     rows: Any = None
     target_symbols: Sequence[int] | None = None
@@ -265,7 +266,7 @@ def _with_table(
     symbols: Symbols | None,
     positions: Sequence[int] | None,
 ) -> InfluenceRequest:
-    """Request with the checked table layout of a scan, and its reading of changes."""
+    """Request completed by a scan's checked table layout and its reading of changes."""
     expect_kind("diagonal", table.diagonal, bool, "True or False")
     rows, reduction = table.rows, as_reduction(table.reduce)
     word = rows if isinstance(rows, str) else None

@@ -1,9 +1,11 @@
 """State of a screen or a proposal, kept in a file from which a killed call resumes.
 
-A screen bounds all influences in levels, each sharper than the last; a proposal
+A substitution replaces one token; its influence is the norm of the output's change. A
+screen bounds all influences in levels, each with finer bounds than the last; a proposal
 estimates them in a cheap precision. Both then compute those that may be the largest.
-The file is a NumPy archive (npz), replaced as a whole. A move is the farthest that a
-value gets in runs whose floats are off by a few roundings.
+The file is a NumPy archive (npz), replaced as a whole. A move is the largest distance
+of a value from that of reruns whose floats are off by a few roundings. Rules are the
+options that the state depends on.
 """
 
 import dataclasses
@@ -36,7 +38,7 @@ SECONDS_BETWEEN_SAVES = 5.0
 
 @dataclasses.dataclass
 class ScreenProgress:
-    """Bounds, estimates and exact values of influences so far, and state of the level."""
+    """Bounds, estimates and exact influences so far, and the state of the current level."""
 
     lower: Float[np.ndarray, "substitutions"]  # of closed levels
     upper: Float[np.ndarray, "substitutions"]
@@ -58,7 +60,7 @@ class ScreenProgress:
 
     @classmethod
     def nothing(cls, count: int) -> "ScreenProgress":
-        """State before anything is screened or proposed."""
+        """State of `count` influences before any is bounded, estimated or computed."""
         # All arrays but the two ends, which begin at 0 and infinity.
         nothing: Any = np.full((len(ARRAYS) - 2, count), np.nan)
         return cls(np.zeros(count), np.full(count, np.inf), *nothing)
@@ -72,7 +74,7 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 def open_progress(
     request: InfluenceRequest, run: Run, *rules: Any
 ) -> tuple[ScreenProgress, Callable[..., None]]:
-    """State in the checkpoint of a run, or a new one, and a function that saves it.
+    """State in the checkpoint file of `run`, or a new one, and a function that saves it.
 
     Raises `InputError` if the file is unreadable, or of another request or rules. The
     function writes in process 0, if the last write is some seconds ago or with
@@ -117,7 +119,7 @@ def open_progress(
 
 
 def _read(path: Path, question: str, count: int) -> ScreenProgress:
-    """State in a file, a new one without a file; raises if it is of another question."""
+    """State in file `path`, a new one if none; raises if it is of another `question`."""
     try:
         content = b""
         if jax.process_index() == 0 and path.exists():

@@ -1,7 +1,9 @@
 """The table of methods and screens, and the choice of one for a request.
 
-A request is a checked question about the influences of substitutions. A method computes
-all of them; a screen bounds all, and computes the few that may be largest.
+A substitution replaces one token, its influence is the norm of the output's change, and
+a request is a checked question about these. A method computes all influences; a screen
+bounds all, and computes the few that may be largest; a proposal estimates all first. A
+block is the substitutions that are computed together.
 """
 
 import dataclasses
@@ -48,7 +50,7 @@ WORTH = (2.0**38, 2.0**47)
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The method or screen of a request, the reason for it, and its block sizes."""
+    """Method or screen chosen for a request, the reason in words, and its block sizes."""
 
     way: Method | Screen
     reason: str
@@ -118,7 +120,7 @@ def _choose(
 
 
 def _choose_proposed(proposed: Proposed, request: InfluenceRequest) -> Choice:
-    """`Choice` of `proposed`, with a method chosen to compute its influences."""
+    """`Choice` of `proposed`, with the method chosen by which it computes influences."""
     # Methods alone: a proposal needs a value of every substitution, and a screen gives ends.
     inner = _choose(proposed.method, request, tuple(METHODS.values()))
     assert isinstance(inner.way, Method)

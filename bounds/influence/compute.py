@@ -1,4 +1,4 @@
-"""`compute_influence`: the change of one row by each substitution, and the largest."""
+"""`compute_influence`: change of one output row by each substitution of a token."""
 
 from collections.abc import Sequence
 from typing import Any, get_args

@@ -1,10 +1,12 @@
 """Exact values of the influences that may be the largest, decided block by block.
 
-Something cheap estimates or encloses all influences first: float32 with radii, half
-precision, the levels of a screen. These differ in which substitutions are undecided,
-and in their order. An influence is undecided if it has no exact value and may be the
-largest. A value's *move* is the distance between runs off by a few roundings; its
-*ends* are its lower and upper bound, made of the moves.
+A substitution replaces one token, its influence is the norm of the output's change. All
+are estimated or bounded cheaply first: in float32 with radii (bounds on rounding), in
+half precision, or by a screen, whose levels have ever finer bounds. These differ in
+which substitutions are undecided, and in their order. An influence is undecided if it
+has no exact value and may be the largest. A value's *move* is its largest distance
+from reruns whose floats are off by a few roundings; its *ends* are its lower and upper
+bound, made of the moves. A kernel is a compiled function of a block of substitutions.
 """
 
 import dataclasses
@@ -36,7 +38,7 @@ Undecided: TypeAlias = Callable[[], Int[np.ndarray, "chosen"]]
 
 @dataclasses.dataclass(frozen=True)
 class Decider:
-    """Computes undecided influences exactly, and stores values and moves in `known`."""
+    """Computes undecided influences exactly; stores their values and moves in `known`."""
 
     known: ScreenProgress
     request: InfluenceRequest
@@ -49,7 +51,7 @@ class Decider:
     alone: bool = False
 
     def decide(self, undecided: Undecided) -> None:
-        """Computes and stores exact influences at `undecided()` until none is undecided."""
+        """Computes and stores influences at indices `undecided()` until there are none."""
         # Every decided value may raise the largest, and so decide others without computing
         # them.
         while (chosen := undecided()).size:
@@ -68,7 +70,7 @@ class Decider:
     def _compute(
         self, chosen: Int[np.ndarray, "chosen"]
     ) -> Iterator[tuple[Int[np.ndarray, "block"], Readings]]:
-        """Yields indices of substitutions, and their influences and moves, by block."""
+        """Yields by block: indices of substitutions, with their influences and moves."""
         request, done = self.request, 0
         whole = self.way.kernel(request)
         assert whole is not None
@@ -99,7 +101,7 @@ class Proposals(Decider):
         run: Run,  # its checkpoint and progress
         *rules: Any,  # of the proposal and of the decision
     ) -> Self:
-        """`Proposals` with the state of the run's checkpoint, or with nothing known."""
+        """`Proposals` with the state in the run's checkpoint file, or with nothing known."""
         # Estimates and decided values with their moves, NaN where nothing is known; the
         # first `done` substitutions are estimated.
         known, save = open_progress(request, run, *rules)
@@ -119,7 +121,7 @@ class Proposals(Decider):
     def ends(
         self,
     ) -> tuple[Float[np.ndarray, "substitutions"], Float[np.ndarray, "substitutions"]]:
-        """Lower and upper ends of the decided values; NaN where no value is decided."""
+        """Lower and upper ends of all influences; NaN where no exact value is computed."""
         known = self.known
         return ends_by(self.request, self.way, known.value, known.value_move)
 
@@ -133,7 +135,7 @@ class Proposals(Decider):
         left: Int[np.ndarray, "left"],
         error: MeasuredError | None = None,
     ) -> Enclosures:
-        """`Enclosures` of the decided values and the given ends of all influences."""
+        """`Enclosures` of the exact values so far and the given ends of all influences."""
         known, magnitude = self.known, magnitude_of(self.request, self.way)
         found = known.value, known.value_move, magnitude, None
         return Enclosures(*found, *ends, left, error=error)
@@ -157,7 +159,7 @@ def remaining_blocks(
     way: Method,  # `in_blocks`
     runs: int,  # with moved inputs
 ) -> Iterator[Readings]:
-    """Influences and moves after the first `done` substitutions, embeddings moved too."""
+    """Influences and moves after the first `done`, by block; reruns move embeddings too."""
     if done == len(request.pairs):
         return iter(())
     blocks = _run_changed(way, lambda kernel: kernel.skip(done))
@@ -167,7 +169,7 @@ def remaining_blocks(
 def _run_changed(
     way: Method, change: Callable[[Kernel], Kernel]
 ) -> Callable[[InfluenceRequest], Iterator[Block]]:
-    """Function from a request to its blocks, by a method's kernel with changed blocks."""
+    """Function that yields a request's blocks by the method's kernel after `change`."""
 
     def blocks(request: InfluenceRequest) -> Iterator[Block]:
         kernel = way.kernel(request)

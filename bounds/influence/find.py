@@ -1,10 +1,12 @@
 """Values of a request's substitutions: computed by a method, or enclosed by a screen.
 
-A value is the influence of a substitution, or a cell of a scan's table; its ends are
-its lower and upper bound. A reading is the number, or the numbers, read off one
-substitution's change; a scan puts them, or a reduction of them, into the cells of a
-table. Run 0 is that of the input itself. The *move* of a value is the farthest that it
-gets in runs whose floats are off by a few roundings; radii are computed from moves.
+A substitution replaces one token; the influence is the norm of the watched output's
+change, a scan a table of such changes. A value is an influence, or an entry (cell) of
+that table; its ends are its lower and upper bound. A reading is the number, or numbers,
+read off one substitution's change; a scan puts them, or a reduction of them, into its
+table. Run 0 is the computation itself. The *move* of a value is its largest distance
+from run 0 in reruns whose floats are off by a few roundings; radii (bounds on rounding)
+are computed from moves. Ties are near-equal scores of hard attention.
 """
 
 import functools
@@ -70,7 +72,7 @@ def find(
 def compute_values(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
 ) -> Found:
-    """Values of a request by a method, and their moves in `runs` runs with moved floats."""
+    """`Found` of a request by a method: values, and their moves in `runs` reruns."""
     # A cell that is the reading of one substitution moves as that reading does. Other
     # reductions mix substitutions: their results are compared from run to run.
     if request.layout is None or request.layout.reduction.by_cell:
@@ -110,7 +112,7 @@ def _fill(
 def run_tables(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None = None
 ) -> tuple[list[Float[np.ndarray, "..."]], Ties | None]:
-    """Tables of values of run 0 and of `runs` runs with moved floats, and run 0's ties."""
+    """Tables of values of run 0 and of `runs` reruns with moved floats; ties of run 0."""
     layout, found, ties = request.layout, [], None
     assert layout is not None
     for run, moved in enumerate(requests(request, runs)):
@@ -147,7 +149,7 @@ def _reduce(
 def compare(
     request: InfluenceRequest, tables: list[Float[np.ndarray, "*axes"]]
 ) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"]]:
-    """Table of run 0, and moves: 0 if a cell cannot change, NaN without other runs."""
+    """Table of run 0, and of moves: 0 where no value can change, NaN without reruns."""
     values, *again = tables
     moves = np.full(values.shape, np.nan)
     if again:
@@ -161,7 +163,7 @@ def compare(
 def _blocks(
     request: InfluenceRequest, way: Method, runs: int, progress: Progress | None
 ) -> Iterator[tuple[slice, Readings]]:
-    """Yields (slice of substitutions, readings) by block; raises if one is not finite."""
+    """Yields (slice of substitutions, `Readings`) by block; raises if one is not finite."""
     layout, done, largest, farthest_at = request.layout, 0, -np.inf, 0
     if not len(request.pairs):
         return
@@ -187,7 +189,7 @@ def _blocks(
 
 
 def has_top(request: InfluenceRequest, choice: Choice, rounding: Done) -> bool:
-    """True if the largest values alone are to be run again with moved inputs."""
+    """True if reruns for radii are to be made of the largest values alone."""
     square = request.layout is not None and request.layout.reduction.square
     # A map needs all positions at once.
     some = len(request.pairs) > 0 and not square
@@ -197,7 +199,7 @@ def has_top(request: InfluenceRequest, choice: Choice, rounding: Done) -> bool:
 def top_rows(
     request: InfluenceRequest, choice: Choice, values: Float[np.ndarray, "rows *axes"]
 ) -> Int[np.ndarray, "top"]:
-    """Sorted indices of the largest values (by position in tables) and some others."""
+    """Sorted indices of the largest values (table rows of a scan) and of some others."""
     sizes = np.nan_to_num(np.abs(values), nan=0.0).reshape(len(values), -1).max(axis=1)
     # A position of a table has a cell for each substitute, so fewer positions fill a block.
     each = 1 if request.layout is None else max(1, request.layout.cells.shape[1])
@@ -242,7 +244,7 @@ def ends_of(
 def _stated(
     request: InfluenceRequest, values: Float[np.ndarray, "*axes"]
 ) -> Float[np.ndarray, "*axes"]:
-    """Radii of a function's values from stated radii of its evaluations; NaN if unknown."""
+    """Radii of a `Callable`'s values by its stated evaluation radii; NaN if unknown."""
     layout = request.layout
     if layout is None:
         width = function_base(request).outputs.shape[1]

@@ -1,10 +1,12 @@
 """Ways to find influences, and the options of a run.
 
-A method computes every influence, a screen encloses them. Both are frozen values that
-carry their options, and state why they cannot answer a request, a question about one
-input (`refuse`, None where they can). Neither depends on devices: blocks of
-substitutions are run by a `Kernel`, a compiled function of one block. Devices, memory,
-a checkpoint file and progress are those of a `Run`.
+A substitution replaces one token, its influence is the norm of the change of the
+target, the watched quantity of the output. A method computes every influence, a screen
+encloses all between bounds. Both are frozen values that carry their options, and state
+why they cannot answer a request, a question about one input (`refuse`, None where they
+can). Neither depends on devices: blocks of substitutions are run by a `Kernel`, a
+compiled function of one block. Devices, memory, a checkpoint file and progress are
+those of a `Run`. A radius bounds a result's rounding error.
 """
 
 import abc
@@ -28,9 +30,9 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Devices, memory, checkpoint and progress of a run; keys of stored results omit them.
+    """Devices, memory, checkpoint and progress of a run; no part of a cache key.
 
-    Different values change results within their radii only.
+    Different values change results within their radii of rounding only.
 
     Args:
         mesh: devices to share the substitutions out over (`device_mesh`), in one
@@ -43,7 +45,7 @@ class Run:
             seconds. A call that was killed resumes from it, and a screen with a larger
             budget or a smaller rtol goes further.
         progress: called with (substitutions done, all) after every block; a screen
-            counts anew the substitutions left open by each level.
+            counts anew the substitutions left open by each level (fineness of bounds).
 
     Raises:
         InputError: an argument is not what is expected.
@@ -100,12 +102,12 @@ class Way(abc.ABC):
         """Estimated cost in forward passes; of a screen, without its exact evaluations."""
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
-        """Sizes of the blocks of substitutions; None if they are found during the run."""
+        """Sizes of blocks of token substitutions; None if found during the run."""
         return None
 
 
 class Method(Way):
-    """A way to compute all influences, or with a kernel any few of them.
+    """A way to compute all influences of a request, or with a kernel any chosen few.
 
     A new method is one file with a class and one row of the table in `choice.py`.
     """
@@ -118,7 +120,7 @@ class Method(Way):
         return None
 
     def blocks(self, request: InfluenceRequest) -> Iterator[Block]:
-        """Iterator over changes of the target, in blocks of all substitutions in order."""
+        """Iterator over the target's changes under all substitutions, in order, by block."""
         kernel = self.kernel(request)
         assert kernel is not None
         return run_kernel(kernel, request)
@@ -130,7 +132,7 @@ class Method(Way):
 
 
 class Screen(Way):
-    """A way to find the largest influence: encloses all, and computes some exactly."""
+    """A way to find the largest influence: bounds all, and computes some exactly."""
 
     @abc.abstractmethod
     def enclose(

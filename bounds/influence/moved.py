@@ -1,10 +1,12 @@
 """Values of substitutions, and how far they move in runs with moved inputs.
 
+A substitution replaces one token, and the target is the watched quantity of the output.
 A run with moved inputs is the same computation whose floats are off by a few roundings;
-run 0 moves nothing. A base pass is the pass of the unchanged input. A value is an
-influence or an entry of a scan, the number read off a substitution's change of the
-target. Radii of rounding are made of the moves (`bounds.rounding.radii`). A move is 0
-only where nothing that is watched can move; NaN where no run was made.
+run 0 moves nothing. A base pass is the pass of the unchanged input. A value is a number
+read off the target's change by a substitution: an influence (its norm), or an entry of
+a scan's table. A move is a value's largest distance from run 0; it is 0 only where the
+target cannot change, NaN where no run was made. Radii (bounds on rounding) are made of
+the moves (`bounds.rounding.radii`). Ties are near-equal scores of hard attention.
 """
 
 import dataclasses
@@ -31,15 +33,15 @@ LEAST = 5e-324
 
 
 class MovedBase(SharedBase):
-    """Holder of a base pass whose entries are moved one by one when it is formed."""
+    """Holder of a base pass, each entry of which is moved by roundings when formed."""
 
     def __init__(self, run: int) -> None:
-        """Starts without a base pass; `run` is counted from 1."""
+        """Starts without a base pass; `run`, counted from 1, draws the roundings."""
         super().__init__()
         self._run = run
 
     def find(self, request: InfluenceRequest, form: Callable[[], Any]) -> Any:
-        """Base pass of a request's model, tokens and rows, every entry off by roundings."""
+        """Base pass of a request's model, tokens and watched rows, entries off by roundings."""
         return super().find(request, lambda: move_apart(form(), self._run))
 
 
@@ -69,7 +71,7 @@ def moved_request(request: InfluenceRequest, run: int) -> InfluenceRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """Values of consecutive substitutions, with their moves and ties up to there."""
+    """Values and moves of a block of substitutions, and ties of all blocks so far."""
 
     # axes of a scan are [rows] or [rows, classes]
     values: Float[np.ndarray, "substitutions *scan"]
@@ -116,7 +118,7 @@ def read_blocks(
 def requests(
     request: InfluenceRequest, runs: int, move: Move | None = None
 ) -> list[InfluenceRequest]:
-    """The request, followed by the same request in `runs` runs with moved inputs."""
+    """List of the request, and of its copies for `runs` runs with moved inputs."""
     if isinstance(request.model, Transformer):
         move = move or moved_request
         return [request, *(move(request, run + 1) for run in range(runs))]
@@ -137,7 +139,7 @@ def difference_moves(
     again: Sequence[Any],  # in the runs with moved inputs
     read: Callable[[np.ndarray], np.ndarray] = np.abs,  # applied to differences
 ) -> Iterator[Float[np.ndarray, "..."]]:
-    """Yields arrays of moves from run 0, one for each run (of functions, each two runs)."""
+    """Yields arrays of distances from run 0, by run (of a `Callable`, by pair of runs)."""
     moved = (np.asarray(x, np.float64) - found for x in again)
     with np.errstate(invalid="ignore", over="ignore"):
         if isinstance(request.model, Transformer):
@@ -155,7 +157,7 @@ def difference_moves(
 
 
 def magnitude_of(request: InfluenceRequest, way: Method) -> float:
-    """Largest magnitude of outputs if `way` subtracts any, else of model and base pass."""
+    """Largest magnitude of outputs if `way` subtracts outputs, else of weights and base."""
     if not isinstance(request.model, Transformer):
         return largest_magnitude((request.model.arrays, function_base(request).outputs))
     shared = request.shared
@@ -197,19 +199,19 @@ def radii_of(
 
 
 def function_type(request: InfluenceRequest) -> Any:
-    """Coarsest float type of a function's parameters and results; float64 if none."""
+    """Coarsest float type of a `Callable`'s parameters and results; float64 if none."""
     said = (request.model.arrays, function_base(request).found)
     types = [jnp.result_type(x) for x in float_leaves(said)]
     return max(types, key=lambda x: float(jnp.finfo(x).eps), default=np.float64)
 
 
 def _step(request: InfluenceRequest) -> float:
-    """Relative move of each parameter of a function: sqrt(u), u the unit roundoff."""
+    """Relative move of each parameter of a `Callable`: sqrt(u), u the unit roundoff."""
     return (float(jnp.finfo(function_type(request)).eps) / 2) ** 0.5
 
 
 def found_by(
     method: Method, request: InfluenceRequest
 ) -> Float[np.ndarray, "substitutions *scan"]:
-    """Numbers read from the output changes of all substitutions (one or more)."""
+    """Values of all of a request's token substitutions (at least one) by `method`."""
     return np.concatenate([x.values for x in read_blocks(request, method.blocks, 0)])

@@ -1,16 +1,17 @@
 """A request in parts of positions, each of which is a row (cell) of a store of results.
 
-A request asks about one input: the influence of each substitution of a symbol at a
-position, or with a layout the table of a scan over positions; a map is a scan's table
-reduced to one number for each pair of position and row. A part is computed and saved at
+A request asks about one input: the influence (norm of the output's change) of each
+substitution of a symbol at a position, or with a layout the scan, a table of changes by
+position; a map is a scan's table reduced to one number for each pair of position and
+output row. A part is computed and saved at
 once, so that a run that is stopped loses one. Parts of scans have a fixed size; those
 of influences take some seconds each, by the seconds of the part before, and no value or
 key depends on their size. A screen encloses influences between bounds and evaluates
 some exactly; a proposal computes all in a cheap float type first. Both have one part.
 
 A record has arrays over a part's substitutions, or over its rows of a scan's table:
-values, and moves, the farthest that values get in runs with moved inputs. A screen or a
-proposal adds lower and upper ends (bounds of the values), and where these enclose. Of
+values, and moves, their largest distances from reruns with floats off by roundings, of
+which radii (bounds on rounding) are made. A screen or a proposal adds lower and upper ends (bounds of the values), and where these enclose. Of
 signed entries of a target, which a map mixes, it has the table of each run instead.
 
 Of several processes the first leads: it alone has the store, chooses the parts and keeps
@@ -93,7 +94,7 @@ Record = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Request on one input, divided into parts of consecutive positions, with options."""
+    """Request on one input in parts of consecutive replaced positions, with options."""
 
     whole: InfluenceRequest  # of all positions
     choice: Choice
@@ -131,7 +132,7 @@ class Parts:
 
     @functools.cached_property
     def key(self) -> Record:
-        """Entries of the store key that all parts share, without the start of a part."""
+        """Entries of a store row's key that all parts share: all but the part's start."""
         whole, way, layout = self.whole, self.choice.way, self.whole.layout
         sizes, changed = self.choice.sizes, (whole.position, whole.symbol)
         more: dict[str, Any] = {}
@@ -173,7 +174,7 @@ class Parts:
 
     @property
     def is_map(self) -> bool:
-        """True if the result is a map, which is reduced from the whole table at once."""
+        """True if the result is a map, reduced at once from the joined tables of all parts."""
         return self.whole.layout is not None and self.whole.layout.reduction.square
 
     @property
@@ -264,7 +265,7 @@ class Parts:
         return self.folder / checkpoint_name(question, what)
 
     def last(self, values: Float[np.ndarray, "rows *axes"] | None) -> Cell | None:
-        """Store row of the largest values' moves, or of half precision's error, or None."""
+        """Store row of the largest values' moves or of half precision's error; None if none."""
 
         # A process that does not lead has no values.
         def move_top() -> Record:
@@ -423,7 +424,7 @@ def unpack(text: str, *shape: int) -> Float[np.ndarray, "..."]:
 def run_parts(
     store: ResultStore, planned: Parts, *, fresh: bool = False
 ) -> tuple[Any, int, float]:
-    """Result of all parts, number with ambiguous ties, and seconds, earlier runs too."""
+    """Result, number of parts with ambiguous ties, and seconds, earlier runs included."""
     _agree(planned.cell(0))
     found: list[Record] = []
     start, most, seconds, resumed = 0, 0, 0.0, False
@@ -470,13 +471,13 @@ def follow_parts(planned: Parts) -> None:
 
 
 def _agree(cell: Cell, chosen: bool = False) -> bool:
-    """`chosen` of the leading process; raises if processes have different cells."""
+    """`chosen` of the leading process; raises if processes have other keys of `cell`."""
     check_agreement(cell_key(cell.config).encode())
     return bool(_tell(chosen)[0])
 
 
 def _tell(*numbers: int) -> list[int]:
-    """Numbers that the leading process gives; every process gives equally many."""
+    """Numbers of the leading process, in every process; all pass equally many."""
     told = first_says(np.array(numbers, np.int64).tobytes())
     return np.frombuffer(told, np.int64).tolist()
 
@@ -484,7 +485,7 @@ def _tell(*numbers: int) -> list[int]:
 def _keep(
     store: ResultStore, planned: Parts, cell: Cell, fresh: bool
 ) -> tuple[Record, float]:
-    """Record of a cell, computed and saved here, and the seconds it took."""
+    """Record of a store row, computed and saved here, and the seconds it took."""
     kept = planned.checkpoint(cell.config)
     if kept is not None and fresh:
         kept.unlink(missing_ok=True)

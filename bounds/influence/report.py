@@ -1,8 +1,9 @@
 """Reports on one input: a plan, the largest influence, or a scan's largest cell.
 
-A scan is a table of changes of a model's output by substitutions; its request is
-computed in parts of positions, which a store keeps. Ends are lower and upper bounds of
-a value.
+A substitution replaces one token, its influence is the norm of the output's change; a
+scan is a table of such changes, a cell an entry. A request is computed in parts of
+positions, which a store keeps; the plan describes them before they are computed. A
+recipe is a scan under a name of its field, a radius a bound on a value's rounding.
 """
 
 import dataclasses
@@ -40,7 +41,7 @@ ARRAYS, STORED = 25, 11
 
 @dataclasses.dataclass(frozen=True)
 class InputWords:
-    """Texts that name the positions and symbols of one input."""
+    """Tokens of one input, with texts that name its positions and symbols."""
 
     tokens: Int[np.ndarray, "tokens"]
     name: Callable[[int], str] | None  # of a symbol; None where symbols have no names
@@ -62,7 +63,7 @@ class InputWords:
         return words if symbol is None else f"{words}, symbol {symbol}{new}"
 
     def residues(self, first: int) -> Residues | None:
-        """Naming of substitutions as of residues; None if not all symbols are letters."""
+        """Symbols named as residues of a protein; None if some symbol is no letter."""
         if self.name is None:
             return None
         own = [self.name(x) for x in set(self.tokens.tolist()) - set(self.special)]
@@ -74,7 +75,7 @@ class InputWords:
 
 
 def written_axes(layout: Layout, recipe: Recipe | None) -> dict[str, int]:
-    """Length of each axis of a scan's values that are written, by name."""
+    """Lengths of the axes of a scan's table as written to files, by axis name."""
     count, symbols = layout.cells.shape
     if recipe is not None and recipe.num_scored is not None:
         return {"position": count, "symbol": recipe.num_scored}
@@ -85,7 +86,7 @@ def written_axes(layout: Layout, recipe: Recipe | None) -> dict[str, int]:
 def describe_parts(
     parts: Parts, recipe: Recipe | None, *, has_arrays: bool
 ) -> list[str]:
-    """Lines on table shape, method, radii, parts, cost, blocks, and sizes of files."""
+    """Lines of a plan: table shape, method, radii, parts, cost, blocks, file sizes."""
     whole, layout = parts.whole, parts.whole.layout
     if layout is None:
         if not len(whole.pairs):
@@ -108,7 +109,7 @@ def describe_parts(
 
 
 def _describe_computation(parts: Parts) -> list[str]:
-    """Lines on method, radii of rounding, parts, cost, blocks and memory of a plan."""
+    """Lines of a plan: method, radii of rounding, parts, cost, blocks and memory."""
     way, sizes = parts.choice.way, parts.choice.sizes
     count, size = len(parts.positions), parts.size
     requests = [parts.request(x, min(x + size, count)) for x in range(0, count, size)]
@@ -139,7 +140,7 @@ def _describe_computation(parts: Parts) -> list[str]:
 
 
 def influence_rows(result: Influence, words: InputWords) -> list[dict[str, Any]]:
-    """Rows of a table (`COLUMNS`) of a result's influences, by position, then symbol."""
+    """Table rows (columns `COLUMNS`) of all influences, by position, then symbol."""
     if result.lower is not None:
         of: Any = (result.enclosed, result.lower, result.upper)
         position, symbol = at = np.nonzero(~np.isnan(result.lower))
@@ -161,7 +162,7 @@ def influence_finding(
     words: InputWords,
     cheap: str | None,  # float type of a proposal or of half precision
 ) -> str:
-    """Sentence or two on the largest influence."""
+    """Sentence or two for the reader on the largest influence of a result."""
     begun = f"n = {len(words.tokens)}"
     if result.position is None:
         return f"{begun}: nothing can be substituted."
@@ -197,7 +198,7 @@ def influence_finding(
 
 
 def scan_record(scan: Scan, words: InputWords) -> dict[str, Any]:
-    """Record of a scan's shape, and of its cell of largest absolute value."""
+    """Record of a scan's shape, and of its table entry of largest absolute value."""
     size = np.where(np.isnan(scan.values), -1.0, np.abs(scan.values))
     cell = tuple(map(int, np.unravel_index(int(size.argmax()), size.shape)))
     where = scan.place(cell)

@@ -2,8 +2,10 @@
 
 A substitution puts another symbol at one position, or deletes it; the watched rows are
 the positions whose outputs are compared by the target, the watched quantity of the
-output. A reading takes numbers from a change of the target; a layout is a scan's table.
-A run with moved inputs is the same computation whose floats are off by a few roundings.
+output, and the query the one of an influence, the norm of the target's change. A scan
+is a table of such changes, a layout its axes, a reading the numbers taken from a
+change. A base pass is that of the unchanged input. A run with moved inputs is the same
+computation whose floats are off by a few roundings.
 """
 
 import dataclasses
@@ -74,7 +76,7 @@ class InfluenceRequest:
         return min(most, count if self.room is None else self.room)
 
     def only(self, rows: slice | Int[np.ndarray, "positions"], count: int = 0) -> Self:
-        """Request of the substitutions or table rows `rows`, and others up to `count`."""
+        """Request of the substitutions or table rows `rows`, others added up to `count`."""
         layout, kept = None, rows
         if self.layout is not None:
             layout, kept = self.layout.only(rows, count)
@@ -87,7 +89,7 @@ class InfluenceRequest:
 
     @property
     def chosen(self) -> Chosen:
-        """Indices of the target's chosen entries; None for all."""
+        """Indices of the target entries that the reading takes; None for all."""
         return None if self.reading is None else self.reading.chosen
 
     def read(
@@ -101,7 +103,7 @@ class InfluenceRequest:
 
     @property
     def watches_many(self) -> bool:
-        """True where many rows are watched together, independent of the query."""
+        """True if the watched rows are several, or other than the query row."""
         return self.target_value.is_joint or self.watched is not None or self.own
 
     @property
@@ -133,7 +135,7 @@ class InfluenceRequest:
     def reached(
         self, these: slice = slice(None)
     ) -> Bool[np.ndarray, "substitutions *watched"]:
-        """True where a substitution may change a watched row, or a target of many rows.
+        """Mask of substitutions that may change a watched row, or a target of many rows.
 
         A request without a reading is of one row, or one target, which has no axis.
         """

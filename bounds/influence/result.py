@@ -1,8 +1,10 @@
 """Results: ties of hard attention, blocks of changes, enclosures, and `Influence`.
 
-An enclosure is a pair of ends, a lower and an upper bound of an influence. A screen
-encloses all influences in levels, and computes exactly the few that may be the largest.
-A move is the farthest that a value gets in runs whose floats are off by some roundings.
+A substitution replaces one token, its influence is the norm of the change of the
+target, the watched quantity of the output. An enclosure is a pair of ends, a lower and
+an upper bound of an influence. A screen encloses all influences in levels of ever finer
+bounds, and computes exactly the few that may be the largest. A move is the largest
+distance of a value from that of reruns whose floats are off by some roundings.
 """
 
 import dataclasses
@@ -25,7 +27,7 @@ from jax_models.run.evaluate import AmbiguousTieWarning, TieRule, describe_tie
 
 @pytree
 class Ties:
-    """Closest decisions of hard attention, over the input and all changed inputs."""
+    """Nearest ties of hard-attention scores, in the input and all changed inputs."""
 
     gap: float  # smallest distance from a winner to the best score below its cell
     spread: float  # widest distance between scores that count as tied
@@ -46,7 +48,7 @@ class Ties:
         return Ties(gap, spread, ambiguous, row, tuple(scores))
 
     def merge(self, other: "Ties") -> "Ties":
-        """`Ties` of both reports together, with the row of the more ambiguous decision."""
+        """`Ties` of both reports: least gap, widest spread, row of the closer decision."""
         # False sorts first: an ambiguous decision before a safe one, then the smaller gap.
         kept = min(self, other, key=lambda x: (not x.ambiguous, x.gap))
         return dataclasses.replace(
@@ -64,7 +66,7 @@ def merge_ties(reports: Iterable[Ties | None]) -> Ties | None:
 
 
 def judge_ties(model: Any, met: Ties | None, where: str, rule: TieRule) -> None:
-    """Raises `TieError` or warns if `met` has an ambiguous tie, as `rule` demands."""
+    """Raises `TieError` or warns, by `rule`, if a tie in `met` is decided by rounding."""
     if met is None or not met.ambiguous or rule == "ignore":
         return
     layers = (layer.attention.weighting for layer in model.layers)
@@ -78,7 +80,7 @@ def judge_ties(model: Any, met: Ties | None, where: str, rule: TieRule) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Changes of the target under consecutive substitutions, as methods yield them."""
+    """Changes of the target under consecutive substitutions, which a method yields."""
 
     # watched: each row, or all together
     changes: Float[np.ndarray, "substitutions watched classes"]
@@ -130,7 +132,7 @@ def said_of(error: MeasuredError | None) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """One level of a screen: its resolution, numbers of influences, and seconds."""
+    """One level of a screen: fineness of its bounds, influences bounded, and seconds."""
 
     groups: int  # of rows, per head
     rank: int  # terms of the factors of the weights
@@ -143,7 +145,7 @@ class Level:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Influences of all substitutions, or cells of a scan's table, with their moves."""
+    """Influences of all substitutions, or entries of a scan's table, with their moves."""
 
     values: Float[np.ndarray, "*axes"]  # exact; NaN where none is, or not computed
     # in runs with moved inputs; NaN where no run was made
@@ -190,7 +192,7 @@ class Enclosures(Found):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer(OfKind):
-    """Fields that influences and scans share: target, method, rounding, kind."""
+    """Fields that influences share with scans, tables of changes by substitution."""
 
     target: Any  # "activation", "logits", or a value of `targets`
     kind: Kind  # of the largest; "exact" to a radius of at most `rtol_exact`

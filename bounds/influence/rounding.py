@@ -1,6 +1,8 @@
 """Choice of the results that have a radius of rounding: all, the largest, or none.
 
-A radius takes `RUNS` more runs of its result (`bounds.rounding`). All results have one
+A result is an influence (norm of the output's change when a token is replaced), or an
+entry of a table of such changes; a radius bounds its rounding error. A radius takes
+`RUNS` more runs of its result, with moved inputs (`bounds.rounding`). All results have one
 where that takes about a second of one core, by a count of operations that does not
 depend on the machine; beyond that, a block of the largest.
 """
@@ -27,7 +29,7 @@ OPERATIONS = 2.0**32
 
 
 def choose_rounding(request: InfluenceRequest, way: Way, asked: Rounding) -> Done:
-    """Choice of the results that have a radius; raises if `asked` is impossible."""
+    """Results that get a radius (all, top, stated or none); raises if `asked` cannot be."""
     if way.requires_all_radii:
         if asked in ("top", "none"):
             raise InputError(
@@ -75,7 +77,7 @@ def runs_of(rounding: Done) -> int:
 def top_of(
     values: Float[np.ndarray, "values"], count: int
 ) -> Int[np.ndarray, "chosen"]:
-    """Sorted indices of `count` values: the largest, and a quarter spread over all."""
+    """Sorted indices of `count` values: the largest, and a quarter evenly spaced."""
     count = min(count, values.size)
     spread = np.linspace(0, values.size - 1, count // 4).astype(np.int64)
     # Stable, so that of equal values the first has the radius.

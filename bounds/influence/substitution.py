@@ -1,7 +1,9 @@
 """Single-symbol substitutions and deletions: lists of them, and rows that they may move.
 
 A substitution is a pair (position i, symbol s != x_i). The list is ordered by position,
-then symbol, so that the first maximum is the smallest (position, symbol).
+then symbol, so that the first maximum is the smallest (position, symbol). A row is a
+token's activation vector, a span a first and a last row, a sight the rows that a mask
+lets attention see; the query row is the one whose output is watched.
 """
 
 import dataclasses
@@ -28,7 +30,7 @@ Span: TypeAlias = tuple[Any, Any]
 
 
 def grow(span: Span, sight: Sight, length: int, backward: bool) -> Span:
-    """First and last row that a span can change through a mask, or (`backward`) reads."""
+    """Span that rows of `span` can change through one mask, or read if `backward`."""
     reach = int(min(length, sight.reach))
     # A row that sees keys before it is moved by them: what moves lies on the other side of
     # a position than what the row of that position reads.
@@ -40,7 +42,7 @@ def grow(span: Span, sight: Sight, length: int, backward: bool) -> Span:
 def reaching(
     sights: Sequence[Sight], length: int, rows: Int[np.ndarray, "rows"]
 ) -> tuple[Int[np.ndarray, "rows"], Int[np.ndarray, "rows"]]:
-    """First and last position that each row may depend on."""
+    """First and last input position that each output row may depend on through masks."""
     span = rows, rows
     for sight in reversed(sights):
         span = grow(span, sight, length, True)
@@ -54,7 +56,7 @@ def reached(
     position: Int[np.ndarray, "substitutions"],
     symbol: Int[np.ndarray, "substitutions"],
 ) -> Bool[np.ndarray, "substitutions rows"]:
-    """True for each substitution and row where the substitution may change the row."""
+    """Mask by substitution and output row: True if the substitution may change the row."""
     if shared_symbols(model):  # rows beyond the replaced one move
         return np.ones((position.size, 1 if rows is None else rows.size), bool)
     # Softmax gives every key that a row sees some weight, so a row moves unless masks keep

@@ -1,8 +1,10 @@
 """Refuses rows that vanish before a norm of epsilon 0, which divides by rounding then.
 
-A row vanishes if what the norm divides by is no larger than rounding. Checked are the
-input, each substitute's row before the first attention, and of the substitutions the
-largest, the one with the largest upper end and any that is not finite.
+A row is a token's activation vector; it vanishes if the number that the norm divides it
+by is no larger than rounding. A substitution replaces one token, its influence is the
+norm of the output's change. Checked are the input, each substitute's row before the
+first attention, and the substitutions of the largest influence, of the largest upper
+bound and of any influence that is not finite.
 """
 
 from typing import Any, TypeGuard
@@ -31,7 +33,7 @@ PAIRS = 1 << 14
 
 
 def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
-    """Raises if a row vanishes with a substitution `at`, else in input or substitutes."""
+    """Raises if a row vanishes in input or substitutes, or under substitutions `at`."""
     model, tokens, pairs = request.model, request.tokens, request.pairs
     if not isinstance(model, Transformer):
         return
@@ -67,7 +69,7 @@ def refuse_vanishing_rows(request: InfluenceRequest, *at: int) -> None:
 
 
 def not_finite(request: InfluenceRequest, at: int) -> InputError:
-    """`InputError` for a non-finite influence; raises another if a row vanishes."""
+    """`InputError` for the non-finite influence `at`; raises another if a row vanishes."""
     refuse_vanishing_rows(request, at)
     position, symbol = request.pairs[at]
     edit = "deleted," if request.deletes else f"symbol {symbol}"
@@ -86,7 +88,7 @@ def _refusal(told: str, position: int, norm: str) -> InputError:
 
 
 def _seen(request: InfluenceRequest) -> Bool[np.ndarray, "tokens"]:
-    """True at positions on which some watched row may depend through all layers."""
+    """True at positions on which some watched output row may depend through all layers."""
     sights = [layer.attention.sight for layer in request.model.layers]
     # One more row where a span begins, one less behind its end.
     spans = np.zeros(request.tokens.size + 1, int)
