@@ -41,7 +41,7 @@ class MovedBase(SharedBase):
         self._run = run
 
     def find(self, request: InfluenceRequest, form: Callable[[], Any]) -> Any:
-        """Base pass of a request's model, tokens and watched rows, entries off by roundings."""
+        """Base pass of a request's model, tokens and rows, its entries off by roundings."""
         return super().find(request, lambda: move_apart(form(), self._run))
 
 

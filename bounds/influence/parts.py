@@ -11,8 +11,9 @@ some exactly; a proposal computes all in a cheap float type first. Both have one
 
 A record has arrays over a part's substitutions, or over its rows of a scan's table:
 values, and moves, their largest distances from reruns with floats off by roundings, of
-which radii (bounds on rounding) are made. A screen or a proposal adds lower and upper ends (bounds of the values), and where these enclose. Of
-signed entries of a target, which a map mixes, it has the table of each run instead.
+which radii (bounds on rounding) are made. A screen or a proposal adds lower and upper
+ends (bounds of the values), and where these enclose. Of signed entries of a target,
+which a map mixes, it has the table of each run instead.
 
 Of several processes the first leads: it alone has the store, chooses the parts and keeps
 what is found; the others follow, and compute their share of each part.
@@ -174,7 +175,7 @@ class Parts:
 
     @property
     def is_map(self) -> bool:
-        """True if the result is a map, reduced at once from the joined tables of all parts."""
+        """True if the result is a map, reduced from the joined tables of all parts."""
         return self.whole.layout is not None and self.whole.layout.reduction.square
 
     @property
@@ -265,7 +266,7 @@ class Parts:
         return self.folder / checkpoint_name(question, what)
 
     def last(self, values: Float[np.ndarray, "rows *axes"] | None) -> Cell | None:
-        """Store row of the largest values' moves or of half precision's error; None if none."""
+        """Store row of the largest values' moves, or of half precision's error, or None."""
 
         # A process that does not lead has no values.
         def move_top() -> Record:

@@ -2,9 +2,9 @@
 
 Substitutions (a position and its new symbol) of one block are computed together. A
 method gives the size that suits (a CPU's cache, the units of an accelerator) and the
-bytes that a block of any size takes. These are a model, a few times what the compiler
-accounts for; memory only ever makes blocks smaller. Radii of rounding are found by
-`RUNS` reruns whose floats are off by a few roundings.
+bytes that a block of any size takes. The bytes are modelled, a few times what the
+compiler accounts for; memory only ever makes blocks smaller. Radii of rounding are
+found by `RUNS` reruns whose floats are off by a few roundings.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from jax_models.run.device_memory import bytes_label, memory_at_hand, memory_bud
 
 @dataclasses.dataclass(frozen=True)
 class BlockSizes:
-    """Sizes of a method's blocks and row tiles on each device, and the bytes held."""
+    """Sizes of a method's blocks and row tiles on each device, and the bytes they take."""
 
     substitutions: int
     rows: int | None = None  # of a tile; None where a method has no tiles of rows
@@ -28,7 +28,7 @@ class BlockSizes:
 def fit_block(
     suited: int, bytes_taken: Callable[[int], float], limit: int | None
 ) -> int:
-    """Block size `suited`, halved until a block fits; raises if no block fits."""
+    """Block size `suited`, halved until its bytes fit the limit; raises if none fits."""
     # Without a limit one substitution goes ahead however much it takes.
     room, size = memory_budget() if limit is None else limit, suited
     while size > 1 and bytes_taken(size) > room:

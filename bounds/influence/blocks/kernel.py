@@ -5,7 +5,7 @@ blocks share, and does not know where it runs. The base pass is that of the unch
 input; ties are reports of the closest decisions of hard attention. A substitution is a
 position and its new symbol; changes are those of the target, the watched quantity of
 the model's output. Products are programs that leave changes NaN whose sums lose digits;
-vectors are the slower programs that compute these again.
+vectors are the slower programs that compute these again. A mesh is a set of devices.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _over_devices = jax.jit(reduce_reports)
 def _compiled(
     function: Callable[..., Any], options: tuple[tuple[str, Any], ...], mesh: Mesh
 ) -> Callable[..., Any]:
-    """Compiled `function` on each device's share of a block; ties stacked by device."""
+    """Compiled program: `function` on each device's share of a block, ties by device."""
 
     def run(
         shared: Any,
@@ -83,13 +83,13 @@ class Kernel:
     again: "Kernel | None" = None
 
     def skip(self, done: int) -> "Kernel":
-        """Kernel without its first `done` substitutions, a number of whole blocks."""
+        """Kernel without its first `done` substitutions, which are whole blocks."""
         left = (x for x in self.parts if x.end > done)
         parts = (dataclasses.replace(x, start=max(x.start, done)) for x in left)
         return dataclasses.replace(self, parts=tuple(parts))
 
     def in_blocks(self, batch: int) -> "Kernel":
-        """Kernel with blocks of `batch` substitutions, and its `again` unchanged."""
+        """Kernel with blocks of `batch` substitutions; its kernel `again` is unchanged."""
         parts = tuple(dataclasses.replace(x, batch=batch) for x in self.parts)
         return dataclasses.replace(self, parts=parts)
 
@@ -105,7 +105,7 @@ class Kernel:
 
 
 def run_kernel(kernel: Kernel, request: InfluenceRequest) -> Iterator[Block]:
-    """Yields changes of the target by block, in order, with the ties of all so far."""
+    """Yields by block, in order: changes of the target, with ties of all blocks so far."""
     if kernel.again is not None:
         yield from _run_alike(kernel, kernel.again, request)
         return
@@ -129,7 +129,7 @@ MOST_AGAIN = 0.25
 def _run_alike(
     kernel: Kernel, again: Kernel, request: InfluenceRequest
 ) -> Iterator[Block]:
-    """Yields changes of the target in order; blocks replace one symbol by one other."""
+    """Yields changes of the target in order, computed in blocks of one symbol change."""
     (part,), gave_up = kernel.parts, False
     every = symbol_changes(request)
 
@@ -199,7 +199,7 @@ def run_blocks(
     symbol: Int[np.ndarray, "substitutions"],
     mesh: Mesh | None,
 ) -> Generator[tuple[slice, Any, Any], None, None]:
-    """Yields (slice of substitutions, results, ties) by block, short results padded."""
+    """Yields (slice of substitutions, results, ties) by block, the last results padded."""
     # Programs of many devices meet in collectives: one thread starts them, in order.
     threads, devices, function = mesh is None, count_devices(mesh), kernel.function
     shared = kernel.shared  # put there once, not with every block

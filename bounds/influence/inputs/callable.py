@@ -1,4 +1,9 @@
-"""A caller's function of the tokens, wrapped to be called on many inputs at once."""
+"""A caller's function of the tokens, wrapped to be called on many inputs at once.
+
+Rows are token positions; a result that is a matrix has one row for each. An influence
+is the norm of the result's change when one token is replaced. A radius bounds the error
+of a result; moving a parameter is to change it by a few roundings.
+"""
 
 import collections.abc
 import copy
@@ -119,7 +124,7 @@ class Callable:
 
     @property
     def params_move(self) -> bool:
-        """True if parameters have floats; moving them shows how the function rounds."""
+        """True if parameters have floats, which are moved to find how the function rounds."""
         return bool(float_leaves(self.arrays))
 
     @property
@@ -128,7 +133,7 @@ class Callable:
         return max(1, sum(int(np.size(x)) for x in self.arrays))
 
     def moved(self, run: int, step: float) -> "Callable":
-        """Copy with float parameters moved by a relative `step`; `run` draws the signs."""
+        """Copy with float parameters moved by relative steps, up or down drawn by `run`."""
         other = copy.copy(self)  # shares the compiled program
         # `run` counts the runs with other signs, from 1.
         moved = move_alike(self.arrays, run, lambda _: step)
@@ -161,7 +166,7 @@ class Callable:
         return self.evaluate(padded(tokens, INPUTS_AT_ONCE), rows)[: len(tokens)]
 
     def _call(self, params: tuple[Any, ...], tokens: Any, rows: Any) -> Any:
-        """Results of `apply` for [inputs, tokens], of matrices only the given `rows`."""
+        """Results of `apply` for [inputs, tokens]; of matrices only the given `rows`."""
         by_rows = self._expected == ROWS_RESULT
         told = (rows,) if by_rows else ()
 

@@ -6,8 +6,9 @@ the tie order a class stands, at its first or last member. The query row is a cl
 its own, and so is the row whose token a substitution replaces, before and after. Rows
 are equal where position encoding and token are, bit by bit, never within a tolerance.
 
-A configuration has the c classes of the input without the query, then the replaced row,
-then the query row.
+A substitution replaces one token, its influence is the norm of the change of the query
+row's output. Substitutions of alike rows by one symbol share a configuration, the input
+in classes: the c classes without the query, then the replaced row, then the query row.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ MAX_CLASSES = 256
 
 @pytree
 class Configurations:
-    """Inputs as classes, each with one substitution, whose influence they determine."""
+    """Inputs as classes, each with one substitution; they determine its influence."""
 
     symbol: Int[Any, "*configurations classes"]  # token of each class
     place: Int[Any, "*configurations classes"]  # index of its position encoding
@@ -94,7 +95,7 @@ def _as_bytes(rows: Shaped[np.ndarray, "rows width"]) -> Shaped[np.ndarray, "row
 
 
 def tie_orders(model: Transformer) -> tuple[bool, bool]:
-    """Whether some layer breaks ties to the leftmost key, and some to the rightmost."""
+    """True if a layer breaks ties to the leftmost key; True if one to the rightmost."""
     weightings = [layer.attention.weighting for layer in model.layers]
     return (
         any(weighting.side == 1 for weighting in weightings),
@@ -104,7 +105,7 @@ def tie_orders(model: Transformer) -> tuple[bool, bool]:
 
 @dataclasses.dataclass(frozen=True)
 class InputClasses:
-    """Classes of an input's rows without the query row, their counts and end positions."""
+    """Classes of an input's rows without the query row, counts, and extreme positions."""
 
     tokens: Int[np.ndarray, "tokens"]
     query: int
@@ -123,7 +124,7 @@ class InputClasses:
         symbol: Int[np.ndarray, "substitutions"],
         orders: tuple[bool, bool],  # of `tie_orders`
     ) -> tuple[Configurations, Int[np.ndarray, "substitutions"]]:
-        """Distinct configurations of substitutions, and each one's configuration index."""
+        """Distinct configurations, and the index of each substitution's configuration."""
         of = self.of[position]
         at_query = position == self.query
         # One class and one symbol change alike; where a weighting breaks ties by position, it

@@ -11,7 +11,7 @@ class SharedBase:
     """Holder of one base pass for several requests on one model, input and rows.
 
     A base pass is the pass of the unchanged input. Give the same object to each
-    question (`build_request(shared=)`), as for a sweep in parts, and `incremental`
+    question (`build_request(shared=)`), as for a sweep in parts, and the method `incremental`
     forms the pass once. The last pass asked for is held as long as the object lives:
     O(n d) numbers for each layer.
     """
@@ -24,7 +24,7 @@ class SharedBase:
         self._derived: dict[Any, tuple[Any, Any]] = {}
 
     def find(self, request: Any, form: Callable[[], Any]) -> Any:
-        """Held base pass of a request's model, tokens, rows and run, or a new one.
+        """Held base pass of a request's model, tokens, watched rows and run, or a new one.
 
         Args:
             request: the question.
@@ -45,7 +45,7 @@ class SharedBase:
         return self.held
 
     def run(self, function: Callable[..., Any], *given: Any) -> Any:
-        """Result of `function`, which forms a base pass; a subclass may only trace it."""
+        """Result of `function`, which forms a base pass; a subclass may trace it instead."""
         return function(*given)
 
     def derive(self, model: Any, key: Any, form: Callable[[], Any]) -> Any:

@@ -1,8 +1,9 @@
 """Lengths in buckets: inputs of similar length run one set of compiled programs.
 
-Programs are compiled for a length. A request about n tokens is therefore padded to N, the
-least of `LENGTHS` not below n, where compiling takes longer than the padding's
-operations. Results are those of the input, within their radii.
+A request asks how the target, a quantity of the output, changes when a token is
+replaced. Programs are compiled for a length. A request about n tokens is therefore
+padded to N, the least of `LENGTHS` not below n, where compiling takes longer than the
+padding's operations. Results are those of the input, within their radii.
 """
 
 import bisect
@@ -52,7 +53,7 @@ def bucket_length(request: InfluenceRequest) -> int | None:
 
 
 def padded_target(request: InfluenceRequest) -> Any:
-    """Target for the padded input, or None if it cannot leave the padding's rows out."""
+    """Target that reads no padding rows; None if the request's target cannot do so."""
     value = request.target_value
     if not value.is_joint or not _grows(request.rows.size, request.tokens.size):
         return request.target
@@ -106,12 +107,12 @@ def padded_model(model: Transformer, length: int, padded: int) -> Transformer:
 
 
 def _grows(count: int, length: int) -> bool:
-    """True if `count` is at least the share `MOST` of the length."""
+    """True if `count` positions are at least the share `MOST` of the length."""
     return count >= MOST * length
 
 
 def blocks_in_bucket(way: Method, request: InfluenceRequest) -> Iterator[Block]:
-    """Yields changes of the target by a method, from the padded input if it is padded."""
+    """Yields changes of the target by `way`, from the padded input where it is padded."""
     asked = padded_request(request) if way.by_length else request
     # Without rows of the padding; a target that joins many rows has one result.
     watched = request.rows_each

@@ -1,9 +1,9 @@
 """Influences by their definition: the model is rerun for every substitution.
 
-The oracle of all methods: n (V - 1) forward passes, batched, and differences of two
-outputs, which round as these do. The base is the unchanged input, the target the
-watched quantity of the output; ties are a report of how near hard attention came to
-one.
+An influence is the norm of the target's change when one token is replaced. The oracle
+of all methods: n (V - 1) forward passes, batched, and differences of two outputs, which
+round as these do. The base is the unchanged input, the target the watched quantity of
+the output; ties are a report of how near hard attention came to one.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ def base_outputs(
     rows: Int[Array, "rows"],
     run: UInt[Array, ""] | None = None,
 ) -> tuple[Float[Array, "rows width"], Float[Array, ""], TieReport]:
-    """Base outputs at `rows` that the target reads, largest magnitude, and ties."""
+    """Base outputs at `rows`, their largest magnitude, and ties of the base pass."""
     # Run 0 moves nothing; None leaves moves out of the program.
     with perturbation(run, model.is_hard):
         final, reports = forward(model, tokens, rows)
@@ -57,7 +57,7 @@ def base_outputs(
 
 @pytree
 class Passes:
-    """Arguments of forward passes of changed inputs, and the base outputs to subtract."""
+    """Arguments that all forward passes share, with the base outputs to subtract."""
 
     model: Transformer
     target: Target
@@ -69,7 +69,7 @@ class Passes:
 
     @classmethod
     def prepare(cls, request: InfluenceRequest) -> tuple["Passes", TieReport | None]:
-        """`Passes` with a request's base outputs, and base ties; None without hard layers."""
+        """`Passes` of a request, and ties of the base pass, None without hard layers."""
         tokens, rows = jnp.asarray(request.tokens), jnp.asarray(request.rows)
         model, target, run = request.model, request.target_value, request.moved_run
         given = model, target, tokens, rows, run
@@ -198,7 +198,7 @@ class Exhaustive(Method):
         return float(request.position.size)
 
     def kernel(self, request: InfluenceRequest) -> Kernel | None:
-        """Kernel of batches of changed inputs; None if the model is a bare function."""
+        """Kernel of batches of changed inputs; None if the model is a `Callable`."""
         if not isinstance(request.model, Transformer):
             return None
         passes, ties = Passes.prepare(request)
@@ -208,7 +208,7 @@ class Exhaustive(Method):
         return Kernel(_rerun, (passes,), (part,), ties, batches_under_way())
 
     def sizes(self, request: InfluenceRequest) -> BlockSizes | None:
-        """Number of inputs in a batch, and for a `Transformer` the most bytes held."""
+        """Number of changed inputs in a batch; for a `Transformer` the most bytes held."""
         if not isinstance(request.model, Transformer):
             return BlockSizes(INPUTS_AT_ONCE)
         size = _batch(request)

@@ -1,8 +1,9 @@
 """Influences on a caller's function of the tokens: it is called for every changed input.
 
-Changed inputs have one token replaced each. The effect of rounding on such a function
-is seen where its parameters can be moved, or where the caller states a radius r(x) of
-each evaluation: |f(x) - its true value|_2 <= r(x).
+Changed inputs have one token replaced (a substitution) each; influences are norms of
+the changes of the function's result. A row is a token position of the result. The
+effect of rounding on such a function is seen where its parameters can be moved, or
+where the caller states a radius r(x) of each evaluation, |f(x) - true f(x)|_2 <= r(x).
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ class FunctionBase:
 
 
 def function_base(request: InfluenceRequest) -> FunctionBase:
-    """Cached result of a request's `Callable` for its input; checks it if `model.check`."""
+    """Cached `FunctionBase` of a request; compares calls first if `model.check`."""
     return request.shared.find(request, lambda: _form_base(request))
 
 
@@ -154,7 +155,7 @@ def changed_inputs(
 def _by_row(
     found: Shaped[np.ndarray, "inputs *watched_classes"],
 ) -> Float[np.ndarray, "inputs watched classes"]:
-    """Function results in float64, with axes of length 1 where rows or classes lack."""
+    """Function results in float64; row or class axes that they lack have length 1."""
     missing = {1: (1, 2), 2: (1,), 3: ()}[found.ndim]
     return np.expand_dims(found.astype(np.float64), missing)
 
@@ -163,7 +164,7 @@ def norm_rounding(
     norm: Float[np.ndarray, "*norms"],  # of differences, or of entries of them
     size: int,  # entries of a difference
 ) -> Float[np.ndarray, "*norms"]:
-    """Upper bound on rounding in a difference, its norm and norm bounds; 0 for norm 0."""
+    """Upper bound on rounding in the difference, its norm and radii; 0 where norm is 0."""
     rounding = gamma_upper(size + SCALAR_STEPS) * norm + SMALLEST
     return np.where(norm > 0, rounding, 0.0)
 

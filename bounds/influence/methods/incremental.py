@@ -4,8 +4,10 @@ With three layers and more, where all but the last are hard few rows change, and
 those are computed (`sparse`), O(n) per changed row; otherwise all rows move, O(n^2) per
 position and layer. Nothing of size n x n, let alone n x n x d, is stored, and no two
 outputs are subtracted. `change_block` holds the programs, this module the method. The
-base pass is that of the unchanged input; a window is some consecutive substitutions.
-The query row is the one watched output row, unless a request watches many.
+base pass is that of the unchanged input; a substitution replaces one token, a window
+is some consecutive ones, an influence the norm of the target's change by one, and the
+target the watched quantity of the output. The query row is the one watched output row,
+unless a request watches many.
 """
 
 import dataclasses
@@ -45,7 +47,7 @@ VECTOR_PASSES, PRODUCT_PASSES = 12, 6
 
 
 def is_sparse(request: InfluenceRequest) -> bool:
-    """True if only changed rows are computed: L >= 3, hard below the last, one row read."""
+    """True if only changed rows are computed: L >= 3 layers, lower ones hard, one row read."""
     layers = request.model.layers
     below = (layer.attention.weighting.hard for layer in layers[:-1])
     return len(layers) > 2 and all(below) and not request.watches_many
@@ -107,7 +109,7 @@ class Incremental(Method):
     by_length = True
 
     def refuse(self, request: InfluenceRequest) -> str | None:
-        """Reason to refuse a request (function, no layer, deletion), or None."""
+        """Reason to refuse a request (`Callable`, no layers, deletion), or None."""
         if request.deletes:
             return "a deletion moves the rows behind it to other places, not one column"
         return unsupported_layers(request.model)

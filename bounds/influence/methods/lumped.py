@@ -1,5 +1,6 @@
 """Exact influence by lumping: equal rows of an unmasked model are one class.
 
+An influence is the norm of the output's change by a substitution, one token replaced.
 Positions of one class are alike, so that the substitutions fall into few configurations
 (class, substitute and, for unique-hard layers, place in the tie order), and each is a
 pass over the k classes: O(k^2 d) per layer, whatever n is. Statement and proof are in
@@ -55,7 +56,7 @@ def refuse_length(model: Transformer, length: int) -> str | None:
 
 
 def _lump(request: InfluenceRequest) -> tuple[Places, int] | str:
-    """Distinct position encodings and number of row classes, or reason for refusal."""
+    """Distinct position encodings and number of row classes; or the reason to refuse."""
     n = request.tokens.size
     if refusal := refuse_length(request.model, n):
         return refusal

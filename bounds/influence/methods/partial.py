@@ -5,7 +5,8 @@ first layer goes by replaced columns (a column is the key and value of one posit
 rows that cannot see the position are those of the base pass (of the unchanged input),
 and the last layer computes the watched rows alone, the output rows that the target
 reads. Ties are a report of how near hard attention came to a tie, None without hard
-attention.
+attention. A sequence is one changed input, a substitution the token replaced in it, a
+tile some consecutive rows, a span a first and a last row.
 """
 
 import dataclasses
@@ -104,7 +105,7 @@ class BasePass:
 
 
 def by_columns(model: Transformer) -> bool:
-    """True if the first layer is computed by replaced columns, as softmax layers are."""
+    """True if the first layer goes by replaced columns, as a softmax layer does."""
     return not model.layers[0].attention.weighting.hard
 
 
@@ -121,7 +122,7 @@ def spans(
     watched: Span,  # first and last watched row
     numpy: Any,  # of traced numbers `jax.numpy`
 ) -> list[Span]:
-    """First and last row to compute of each layer's input, and of the last output."""
+    """Spans of rows to compute: of each layer's input, then of the last output."""
     # Rows that a substitution can move, and rows that a watched one depends on.
     moved, read = [changed], [watched]
     for sight in sights:
@@ -238,7 +239,7 @@ class Tiles:
         count: int,  # sequences
         axis: int = 1,  # of the rows in what is formed
     ) -> tuple[Any, TieReport | None]:
-        """Rows from `form` in the tiles and from `stay` elsewhere, and the merged ties."""
+        """Arrays of all rows, from `form` in tiles and `stay` elsewhere, and merged ties."""
         if self.size >= self.length:
             return form(jnp.arange(self.length, dtype=jnp.int32))
         within = jnp.arange(self.size, dtype=jnp.int32)
@@ -300,7 +301,7 @@ def _own_heads(
     rows: Float[Array, "sequences width"],
     position: Int[Array, "sequences"],
 ) -> Float[Array, "sequences concatenated"]:
-    """Attended values of the replaced rows, with their own key and value replaced too."""
+    """Attended values of replaced rows, whose query, own key and own value change."""
     attention, kept = layer.attention, base.store
     assert kept is not None
     n, inputs = kept.length, attention_input(layer, rows)
@@ -340,7 +341,7 @@ def _rows_at(
     rows: Float[Array, "sequences tokens width"],
     at: Int[Array, "tile"],
 ) -> tuple[Float[Array, "sequences tile width"], TieReport | None]:
-    """Rows of a layer's output at positions `at`, and ties of attention there."""
+    """Output rows of a layer at positions `at` of changed inputs, and their ties."""
     attention, n = layer.attention, rows.shape[1]
     y = rows if at.shape[0] == n else rows[:, at]
     inputs = attention_input(layer, y)
@@ -391,7 +392,7 @@ def _attended(
     at: Int[Array, "rows"],
     store: KeyStore,
 ) -> Float[Array, "rows concatenated"]:
-    """Softmax-attended values of rows that see none but the first `count` keys."""
+    """Softmax-attended values of rows that see only keys among the first `count`."""
     if key_tile(length) < length:
         summary = summarise(attention, queries, at, store)
         return read_heads(attention, at, summary)[0]
@@ -442,7 +443,7 @@ def _tile(model: Transformer, length: int) -> int:
 
 
 def _block_sizes(request: InfluenceRequest) -> tuple[int, int]:
-    """Numbers of substitutions in a block, and of those computed at a time."""
+    """Number of substitutions in a block, and number of these computed at a time."""
     model, n, mesh = request.model, request.tokens.size, request.mesh
     # Of each device.
     count = request.position.size if request.room is None else request.room

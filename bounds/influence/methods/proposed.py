@@ -1,10 +1,11 @@
 """A maximum proposed in a cheap precision and decided in float64.
 
-An influence is known from a lower to an upper end: its value less and plus a radius of
-rounding. In float32 all influences are computed with their radii, and those whose upper
-end reaches the largest lower end again in float64: the first of the largest of them is
-the maximum of float64. Half precision orders influences by estimates without radii, in
-`bounds.rounding.ranked`.
+An influence is the norm of the output's change when one token is replaced (a
+substitution). It is known from a lower to an upper end: its value less and plus a
+radius (bound on rounding). In float32 all influences are computed with their radii, and
+those whose upper end reaches the largest lower end again in float64: the first of the
+largest of them is the maximum of float64. Half precision orders influences by estimates
+without radii, in `bounds.rounding.ranked`.
 """
 
 import dataclasses
@@ -72,7 +73,7 @@ class Proposed(Screen):
 
     @property
     def ranks(self) -> bool:
-        """True if half-precision estimates, without radii, order the substitutions."""
+        """True if substitutions are ordered by half-precision estimates, without radii."""
         return self.precision in PRECISIONS
 
     def refuse(self, request: InfluenceRequest) -> str | None:
@@ -103,7 +104,7 @@ class Proposed(Screen):
     def enclose(
         self, request: InfluenceRequest, run: Run, rounding: Done
     ) -> Enclosures:
-        """Estimates of all influences, and float64 values of the possible maxima."""
+        """Ends of all influences; float64 values of those that may be the largest."""
         way = self.way
         if self.ranks:
             return decide_ranked(request, way, self.precision, run)
@@ -144,7 +145,7 @@ class Proposed(Screen):
 def _whole(
     request: InfluenceRequest, way: Method, chosen: Int[np.ndarray, "chosen"]
 ) -> Int[np.ndarray, "together"]:
-    """Indices of all substitutions in the blocks that contain a chosen one."""
+    """Indices of all substitutions of the blocks in which a chosen one lies."""
     # The last digit of a result may depend on the place in its block, and equal
     # influences are told apart by their digits.
     kernel = way.kernel(request)

@@ -4,16 +4,17 @@ A substitution puts another symbol at one position i of the input. The base pass
 of the input itself; the query row is the output row that is watched. A column is a key
 with its value. A row's summary holds what its softmax or hard maximum over all keys
 needs to be merged with more keys; a change summary, the change of one. A tie report
-holds how near to a tie hard attention came, and is None for a softmax layer.
+holds how near to a tie hard attention came, and is None for a softmax layer. The target
+is the watched quantity of the output; a tile is some rows, computed together.
 
 One layer: every position is one replaced column of the query row. Two layers: for a
 tile of (substitution i, row j) pairs at a time, the first layer's rows change by one
 replaced column (row i itself by its query too), and the query row of the second layer
 folds the moved rows into a change summary. More layers, or many watched rows: all rows
 of the first layer are kept, [n, d] for each substitution of a block. Every later layer
-then moves all its rows at once (`move_rows`), the last the watched rows alone: each sees
-its query and all keys moved, in tiles of rows and keys, about three forward passes of
-that layer. No two outputs are subtracted, whatever the depth.
+then moves all its rows at once (`move_rows`), the last the watched rows alone: each
+sees its query and all keys moved, in tiles of rows and keys, about three forward passes
+of that layer. No two outputs are subtracted, whatever the depth.
 """
 
 import dataclasses
@@ -78,7 +79,7 @@ from jax_models.weighting.base import same_position
 
 @pytree
 class IncrementalState:
-    """Base pass of all layers, which all substitutions share."""
+    """Base pass of all layers, computed once for all substitutions."""
 
     first: PreparedLayer
     # The layers above the first, but the second of two where one row is watched.
@@ -99,7 +100,7 @@ def second_layer(
     own: Float[Array, "substitutions width"],  # changes of these rows after the layer
     row_tile: int,
 ) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
-    """Change of the second of two layers' output at the query row, and tie reports."""
+    """Changes of the second layer's output at the query row, and tie reports."""
     (below, layer), first, last, query = layers, state.first, state.last, state.watched
     assert last is not None
     n, weighting = first.store.length, layer.attention.weighting
@@ -142,7 +143,7 @@ def move_rows(
     change: Float[Array, "tokens width"],
     wanted: Int[Array, "rows"],  # that `base` holds
 ) -> tuple[Float[Array, "rows width"], TieReport | None]:
-    """Changes of `wanted` output rows when all input rows change, and a tie report."""
+    """Changes of a layer's rows `wanted` when all input rows change, and a tie report."""
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
     inner = read_change(layer, base.rows, change)
@@ -201,7 +202,7 @@ def propagate_to(
     own: Float[Array, "substitutions width"],  # changes of these rows after the layer
     tile: int,  # rows of the first layer at once
 ) -> tuple[Float[Array, "substitutions rows width"], list[TieReport | None]]:
-    """Changes of the watched rows after all layers, and tie reports."""
+    """Changes of the watched rows of the last layer's output, and tie reports."""
     first = state.first
     everywhere = jnp.arange(first.store.length, dtype=jnp.int32)
     # Only the last layer's rows, and its base pass, are the watched ones.
@@ -235,7 +236,7 @@ def prepare(
     rows: Int[Array, "rows"] | None = None,
     run: UInt[Array, ""] | None = None,
 ) -> IncrementalState:
-    """Base pass for influences on row `query`, or on many `rows` if `query` is None."""
+    """Base pass for changes of output row `query`, or of many `rows` if it is None."""
     everywhere, depth = jnp.arange(tokens.shape[0], dtype=jnp.int32), len(model.layers)
     one_row = query is not None
     rows = jnp.asarray([query], jnp.int32) if one_row else rows
@@ -371,7 +372,7 @@ def _carry(
     own_query: bool,
     at_position: bool,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
-    """Changes of the target that `replaced` tokens make, and one tie report."""
+    """Changes of the target by each substitution in `replaced`, and one tie report."""
     first, layer = state.first, model.layers[0]
     at, one_row = state.watched, state.output.ndim == 1
     if len(model.layers) == 1 and one_row:
@@ -406,7 +407,7 @@ def _carry(
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:
-    """One tie report merged from those of hard layers; empty if there are none."""
+    """Tie report merged from those that are not None; empty if all are."""
     merged = TieReport.empty(model.dtype)
     for report in reports:
         merged = merged if report is None else merged.merge(report)

@@ -10,9 +10,10 @@ moved are taken out and put in again (`replace_set`), O(c) per row. `rescan_rows
 all n keys again, those that stayed and those that moved, O(n) per row: for rows whose
 own query moved, and where the summary does not decide. An asked row is one to compute
 anew, and a key has moved if its row changed. Compiled programs have fixed shapes: a set
-is seen through a `Frame` of a static capacity, a power of `GROWTH` or n, and
-substitutions whose sets need one capacity go together, so that a few wide sets do not
-make all others pay.
+is seen through a `Frame` of a static capacity, a power of `GROWTH` or n: lines of asked
+rows, each line with rows of one substitution and room for as many moved keys. Ties are
+near-equal scores of hard attention. Substitutions whose sets need one capacity go
+together, so that a few wide sets do not make all others pay.
 """
 
 import dataclasses
@@ -65,7 +66,7 @@ SHORT = 64
 
 @dataclasses.dataclass(frozen=True)
 class ChangedRows:
-    """Changed rows of substitutions, in the order of (substitution, row)."""
+    """Rows that substitutions change, in the order of (substitution, row)."""
 
     # first row of each substitution, then their number
     start: Int[np.ndarray, "starts"]
@@ -79,7 +80,7 @@ class ChangedRows:
         row: Int[np.ndarray, "given"],
         change: Float[np.ndarray, "given width"],
     ) -> "ChangedRows":
-        """Rows with a non-zero change, of given rows sorted by `owner` and `row`."""
+        """`ChangedRows` of given rows that change, sorted by substitution `owner` and `row`."""
         kept = (change != 0).any(axis=1)
         start = np.searchsorted(owner[kept], np.arange(count + 1))
         return ChangedRows(start, row[kept], change[kept])
@@ -117,7 +118,7 @@ class ChangedRows:
 def capacities(
     sizes: Int[np.ndarray, "substitutions"], length: int
 ) -> Int[np.ndarray, "substitutions"]:
-    """Least `Frame` capacity for each substitution's number of changed rows."""
+    """Least `Frame` capacity (moved keys) for each substitution's number of them."""
     ladder = [1]
     while length > SHORT and 2 * ladder[-1] * GROWTH <= length:
         ladder.append(ladder[-1] * GROWTH)
@@ -143,7 +144,7 @@ def frames(
     width: int,  # rows of a line, all of one substitution
     lines: int,  # of every frame
 ) -> Iterator[tuple[Frame, int]]:
-    """Yields frames of all asked rows, each frame with its number of used lines."""
+    """Yields the frames of all asked rows, each with the number of its lines in use."""
     if not owner.size:
         return
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -169,7 +170,7 @@ def frames(
 
 @pytree
 class Lines:
-    """A `Frame` on the device, with base-pass index and input change of each row."""
+    """A `Frame` on the device, with each asked row's base-pass index and input change."""
 
     slot: Int[Array, "lines rows"]  # where the base pass holds each row
     at: Int[Array, "lines rows"]  # its position
@@ -186,7 +187,7 @@ def _moved_keys(
     line: Lines,
     query_changes: Float[Array, "heads rows d_k"] | None,
 ) -> tuple[Any, MovedKeys]:
-    """Base summaries of one line's rows, and its moved keys with the rows' scores."""
+    """Base summaries of a line's asked rows, and its moved keys with their scores there."""
     attention, n = layer.attention, base.store.length
     queries, summary, _ = take_rows(base, line.slot)
     real = line.index < n
@@ -213,7 +214,7 @@ def replace_rows(
 ) -> tuple[
     tuple[Float[Array, "lines rows width"], Bool[Array, "lines rows"]], TieReport
 ]:
-    """Changes of hard-attention rows from summaries, True where valid, and ties."""
+    """Output changes of asked rows from base summaries, True where decided, and ties."""
     attention = layer.attention
     weighting = attention.weighting
     assert isinstance(weighting, HardWeighting)
@@ -239,7 +240,7 @@ def replace_rows(
 def rescan_rows(
     layer: Layer, base: PreparedLayer, lines: Lines, count: Int[Array, ""]
 ) -> tuple[Float[Array, "lines rows width"], TieReport]:
-    """Changes of rows, computed from all keys (moved or not), and ties of attention."""
+    """Output changes of asked rows from all keys, moved or not, and ties of attention."""
     attention, n = layer.attention, base.store.length
     weighting = attention.weighting
 

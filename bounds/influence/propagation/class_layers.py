@@ -4,8 +4,9 @@ A class is a set of equal rows, with a count of them. Every class's row moves: i
 layer its query and all keys and values, in change form, with the count of each class in
 the sums over keys. The replaced row is a class of one row that changes, so counts are
 the same before and after. No two outputs are subtracted, whatever the depth. A
-*configuration* is an input as classes, with one substitution. A tie report holds how
-near hard attention came to a tie, and is None for a softmax layer.
+*configuration* is an input as classes, with one substitution (replaced token), the
+target the watched quantity of the output. A tie report holds how near hard attention
+came to a tie, and is None for a softmax layer.
 """
 
 import functools
@@ -66,7 +67,7 @@ def move_classes(
     one: Configurations,
     query_only: bool,  # as in the last layer
 ) -> tuple[Float[Array, "rows width"], Float[Array, "rows width"], TieReport | None]:
-    """Output rows of all classes in a layer without mask, changes, and a tie report."""
+    """Old output rows of all classes in one layer, their changes, and a tie report."""
     attention, weighting = layer.attention, layer.attention.weighting
     inputs = read_rows(layer, rows)
     moved = read_change(layer, rows, change)

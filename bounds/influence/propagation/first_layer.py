@@ -4,7 +4,7 @@ The base pass is that of the unchanged input. A row's summary holds what its sof
 hard maximum over all keys needs to be merged with more keys. Ties are reports of how
 near hard attention came to one, and None in a softmax layer. A column is the key and
 value at one position; heads are the attended values of a row, concatenated over all
-heads.
+heads. A substitution replaces one token.
 
 Only the replaced row i has a new input, so any other row sees one replaced column
 (`replace`, O(d) per row); row i itself is changed by `own_rows`, O(n d) per position.
@@ -89,7 +89,7 @@ def keys_about(
     # None where keys are the same at all positions.
     positions: Int[Array, "keys"] | None,
 ) -> Float[Array, "heads keys d_k"]:
-    """Keys of the inputs, or of inputs less the centre where softmax ignores offsets."""
+    """Keys of the inputs, less the centre where softmax cancels a common key offset."""
     # A vector added to all keys adds the same to all scores of a row. Softmax ignores such
     # a part, and it is left out: it may be far larger than the differences of scores, and
     # they would be rounded relative to it.
@@ -103,7 +103,7 @@ def keys_about(
 def common_part(
     rows: Float[Array, "rows width"], attention: Attention
 ) -> Float[Array, "width"]:
-    """Mean of the rows, set to 0 in entries that differ much between rows."""
+    """Mean of the rows, its entries set to 0 where the rows differ much."""
     # Any row would do. 0 rounds nothing: zeros and sums of whole numbers stay exact.
     there = attention.sight.present(jnp.arange(rows.shape[0], dtype=jnp.int32))
     there = None if there is None else there[:, None]
@@ -147,7 +147,7 @@ class Replaced:
 def prepare_first(
     model: Transformer, tokens: Int[Array, "tokens"], wanted: Int[Array, "rows"]
 ) -> PreparedLayer:
-    """Base pass of the first layer, its output at the positions `wanted` alone."""
+    """Base pass of the first layer; summaries and output at positions `wanted` alone."""
     prepared = prepare_layer(model.layers[0], embed(model, tokens), wanted)
     if model.position is None:
         return prepared
@@ -158,7 +158,7 @@ def prepare_first(
 def prepare_layer(
     layer: Layer, rows: Float[Array, "tokens width"], wanted: Int[Array, "rows"]
 ) -> PreparedLayer:
-    """Base pass of a layer with input `rows`; output at positions `wanted` alone."""
+    """Base pass of a layer on `rows`; summaries and output at positions `wanted` alone."""
     n, inputs = rows.shape[0], attention_input(layer, rows)
     attention = layer.attention
     everywhere = jnp.arange(n, dtype=jnp.int32)
@@ -227,7 +227,7 @@ def other_rows(
     at: Int[Array, "rows"],
     rows: Any,  # of `take_rows`
 ) -> tuple[Float[Array, "rows width substitutions"], TieReport | None]:
-    """Changes of output rows j != i by replacing token i, 0 if j sees no i, and ties."""
+    """Changes of output rows j != i by replacing token i (0 if j does not see i), ties."""
     heads, ties = other_heads(layer, first, columns, at, rows)
     return change_many_rows(layer, rows[2], heads), ties
 
@@ -239,7 +239,7 @@ def other_heads(
     at: Int[Array, "rows"],
     rows: Any,  # of `take_rows`
 ) -> tuple[Float[Array, "rows concatenated substitutions"], TieReport | None]:
-    """Changes of attended values of rows j != i by replacing token i, and ties."""
+    """Changes of heads of rows j != i by replacing token i, and ties."""
     queries, summary, _ = rows
     attention, n = layer.attention, first.store.length
     keys, position = columns.key, columns.position

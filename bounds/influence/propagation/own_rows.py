@@ -59,7 +59,7 @@ def own_rows(
     *,
     alike: bool = False,  # whether keys and queries of all change by the same vectors
 ) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
-    """Change of output row i when token i is replaced, and a tie report."""
+    """Changes of output rows i by replacing token i, and a tie report."""
     attention = layer.attention
     # One CPU compiler errs in products of more rows.
     short = first.store.length <= SAFE_ROWS
@@ -179,7 +179,7 @@ def merged_rows(
     replaced: Replaced,
     slots: Int[Array, "substitutions"],
 ) -> tuple[Float[Array, "substitutions width"], TieReport | None]:
-    """Change of output row i by merging changes of keys in tiles, and a tie report."""
+    """Changes of output rows i by merging key changes tile by tile, and a tie report."""
     attention, n, tile = (
         layer.attention,
         first.store.length,
@@ -227,7 +227,7 @@ def merged_rows(
 
 
 def _by_row(replaced: Replaced) -> tuple[Shaped[Array, "substitutions ..."], ...]:
-    """Position, changes of row, query, key and value, and new value, by substitution."""
+    """Arrays by substitution: position, row, query, key, value changes, new value."""
     values = replaced.value_change, replaced.new_value
     return (
         replaced.position,
@@ -241,5 +241,5 @@ def _own(
     weights: Float[Array, "heads substitutions keys"],
     own: Bool[Array, "substitutions keys"],
 ) -> Float[Array, "heads substitutions"]:
-    """Weight of row i on its own key, from its weights on some keys; else 0."""
+    """Weight of row i on its own key, out of weights on a tile's keys; 0 if not there."""
     return jnp.where(own, weights, 0.0).sum(axis=-1)

@@ -37,7 +37,7 @@ Moved: TypeAlias = Float[Array, "rows width substitutions"]
 
 @pytree
 class RowBase:
-    """Intermediate values of a layer's rows in the unchanged input, for `change_rows`."""
+    """Intermediate values of a layer's base rows, which `change_rows` starts from."""
 
     rows: dict[str, Float[Array, "*rows features"]]  # `kept` of `Layer.writes`
     # The least change of the block's input that flips each neuron, in float32 and never
@@ -62,7 +62,7 @@ MOST_FLIPS = 8
 
 
 def order_neurons(layer: Layer, base: RowBase) -> RowBase:
-    """`base` with flip distances and nearest neurons, if `relu_block_change` reads them."""
+    """`base` with neurons' flip distances and nearest ones if `relu_block_change` reads."""
     # Only `change_many_rows` uses them: for a ReLU block that reads the heads linearly.
     block = relu_block(layer)
     if block is None or block.w1.shape[0] < 2 * MOST_FLIPS:
@@ -129,7 +129,7 @@ def read_change(
     rows: Float[Array, "..."],  # broadcastable to the change
     change: Float[Array, "*batch width"],
 ) -> Float[Array, "*batch width"]:
-    """Change of attention's input (rows after a first norm), from that of input rows."""
+    """Change of attention's input (rows after the first norm), from the layer input's."""
     program = layer.reads
     return program.change({"y": rows}, {"y": change})[program.output]
 
@@ -181,7 +181,7 @@ def change_rows(
 def change_many_rows(
     layer: Layer, base: RowBase, heads: Float[Array, "rows concatenated substitutions"]
 ) -> Moved:
-    """Changes of output rows by many changes of heads, where input rows do not change."""
+    """Changes of output rows by changes of their heads, where input rows stay."""
     block = relu_block(layer)
     if block is None:
         width = layer.attention.query.shape[2]

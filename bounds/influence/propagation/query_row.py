@@ -4,9 +4,10 @@ The query row is the row that is watched; the base pass is that of the unchanged
 Ties are a report of how near hard attention came to one, None in a softmax layer. A
 row's summary holds what its softmax or hard maximum over all keys needs to be merged
 with more keys; a change summary, the change of one. A substitution puts another symbol
-at one position.
-Values are kept in the layer's input space: heads are linear in the rows they attend to,
-so weighted sums of rows are formed first and projected once, not once per pair.
+at one position. A tile is some rows, computed together; letters in axes are heads h,
+rows j, substitutions i and entries d of a row. Values are kept in the layer's input
+space: heads are linear in the rows they attend to, so weighted sums of rows are formed
+first and projected once, not once per pair.
 """
 
 import dataclasses
@@ -51,7 +52,7 @@ ROWS_AT_ONCE = 8
 
 @pytree
 class QueryRow:
-    """Base pass of the query row, its summary with input rows in place of values."""
+    """Base pass of the query row; its summary weights input rows, not values."""
 
     rows: Float[Array, "tokens width"]  # the layer's input
     inputs: Float[Array, "tokens width"]  # attention's, centred as in `centred_store`
@@ -103,14 +104,14 @@ def prepare_query_row(
 def move_query(
     layer: Layer, last: QueryRow, row_change: Float[Array, "substitutions width"]
 ) -> Float[Array, "heads substitutions d_k"]:
-    """Change of the query vector, divided by the score scale, from that of its row."""
+    """Changes of the query vector, divided by the score scale, from the query row's."""
     row, n = last.rows[last.position], last.rows.shape[0]
     return change_queries(layer, row, row_change, n, last.position)
 
 
 @dataclasses.dataclass(frozen=True)
 class RowTile:
-    """Changes of a tile of rows under each substitution, the replaced row kept apart.
+    """Changes of a tile of rows by each substitution, with the replaced row kept apart.
 
     The replaced row is called the substitution's own. Kept apart, it enters sums over
     rows without a pass over the whole tile.
@@ -125,7 +126,7 @@ class RowTile:
 
     @property
     def here(self) -> Bool[Array, "rows substitutions"]:
-        """True where a row of the tile is the substitution's replaced row."""
+        """Mask, True where a row of the tile is the substitution's replaced row."""
         return same_position(self.at[:, None], self.position, self.own.dtype)
 
     def formed(self) -> Changes:
@@ -141,7 +142,7 @@ class RowTile:
     def once(
         self, function: Callable[..., Array], *arguments: Any
     ) -> Float[Array, "..."]:
-        """function(*arguments), formed once for all uses; zeros if no row is valid."""
+        """function(*arguments), computed once for all uses; zeros if no tile row is valid."""
         return formed_once(self.valid.any(), function, *arguments)
 
     def weighted(
@@ -162,7 +163,7 @@ def lift_rows(
     query_change: Float[Array, "heads substitutions d_k"],
     rows: RowTile,
 ) -> Any:
-    """Change summary of the query row by a tile of input rows that have all changed."""
+    """Change summary of the query row from a tile of keys, whose rows all changed."""
     attention, at, n = layer.attention, rows.at, last.rows.shape[0]
     keys, inputs = slice_tile(last.keys, at, 1), slice_tile(last.inputs, at, 0)
     before = slice_tile(last.rows, at, 0)

@@ -3,22 +3,23 @@
 A substitution puts another symbol at one position; "changed" is against the base pass,
 that of the unchanged input. A hard layer's row reads few keys, so that a substitution
 changes few rows: itself, those it wins or won, and above those the rows that read them.
-Layer by layer, for a window of substitutions: `touched_rows` finds the rows that the
-changed ones can reach, a product of width d_k per (changed row, row) pair;
-`replace_rows` and `rescan_rows` compute those anew; the rest keeps its base values.
-Sets are exact: rows that turn out unchanged drop out, and a substitution whose set is
-empty has influence 0. With C changed rows in a layer, over all substitutions, the next
-costs O(C n) and a window's memory O(C). The layers below the last are hard; the last
-may have any weighting, as its query row is the only one, computed anew over all keys
-where its weighting is soft.
+Layer by layer, for a window (a run of substitutions computed together): `touched_rows`
+finds the rows that the changed ones can reach, a product of width d_k per (changed row,
+row) pair; `replace_rows` and `rescan_rows` compute those anew; the rest keeps its base
+values. Sets are exact: rows that turn out unchanged drop out, and a substitution whose
+set is empty has influence 0 (norm of the output's change). With C changed rows in a
+layer, over all substitutions, the next costs O(C n) and a window's memory O(C). The
+layers below the last are hard; the last may have any weighting, as its query row (the
+watched one) alone is computed, over all keys where its weighting is soft.
 
 A row is touched if a moved key may change its output; a key or query moves if the
-change of its row alters it. An asked row is one that may change. Scores within a tie
-resolution form one cell, and a row's base summary holds its two best score cells. While
-every key that moved was below them and stays below them, neither the attended value nor
-the tie report of the row can change: the row is not touched. A (moved key, row) pair is
-decided by its score before and after, two products of width d_k. The comparison errs
-towards touching.
+change of its row alters it. An asked row is one that may change; a frame is a padded
+batch of them in lines, each line of one substitution. Scores within a tie resolution
+form one cell, and a row's base summary holds its two best score cells. While every key
+that moved was below them and stays below them, neither the attended value nor the tie
+report of the row can change: the row is not touched. A (moved key, row) pair is decided
+by its score before and after, two products of width d_k. The comparison errs towards
+touching.
 """
 
 import dataclasses
@@ -111,7 +112,7 @@ def touched_rows(
 
 @pytree
 class SoughtLayer:
-    """A layer and its base pass over consecutive rows, all that may have to be computed."""
+    """A layer and its base pass over the consecutive rows that may have to be computed."""
 
     layer: Layer
     base: PreparedLayer
@@ -126,7 +127,7 @@ class SoughtLayer:
 
 @pytree
 class Window:
-    """Final query-row changes by substitution, numbers of changed rows, and ties."""
+    """Results of a window: query-row changes, numbers of changed rows, and ties."""
 
     change: Float[np.ndarray, "substitutions width"]  # of the final query row
     # changed rows of each layer below the last
@@ -216,7 +217,7 @@ def _follow(steps: tuple[SoughtLayer, ...], rows: ChangedRows) -> Window:
 
 
 def _runs(owner: Int[np.ndarray, "asked"], count: int) -> Iterator[tuple[int, int]]:
-    """Yields [first, end) of one substitution, or more with <= `ROWS_KEPT` asked rows."""
+    """Yields ranges [first, end) of substitutions: one, or some with <= `ROWS_KEPT` asked rows."""
     ends, first = np.searchsorted(owner, np.arange(1, count + 1)), 0
     while first < count:
         done = ends[first - 1] if first else 0
@@ -231,9 +232,9 @@ def _touched(
 ) -> tuple[
     Int[np.ndarray, "asked"], Int[np.ndarray, "asked"], Bool[np.ndarray, "changed"]
 ]:
-    """Substitution and index in `step` of each row that may change, and a mask.
+    """Substitution and row index in `step` of each asked row, and a mask.
 
-    Rows that may change are touched by a changed row, or are changed rows. The mask
+    Asked rows are touched by a changed row, or are changed rows themselves. The mask
     is True for each changed row whose own query moves.
     """
     owner, own, count = rows.owner, rows.row - step.begin, step.count
@@ -281,7 +282,7 @@ def _next_rows(
     def compute(
         program: Callable[..., Any], tasks: Int[np.ndarray, "tasks"], c: int, width: int
     ) -> Iterator[tuple[Int[np.ndarray, "lines rows"], Any, Any, Any]]:
-        """Yields each frame's row indices, validity, results of `program`, and ties."""
+        """Yields by padded batch: asked-row indices, mask, `program` results, ties."""
         size = {"width": width, "lines": _lines(c, width)}
         for (asked, *moved), used in frames(rows, owner[tasks], n, c, **size):
             valid = asked >= 0
@@ -307,6 +308,6 @@ def _next_rows(
 
 
 def _lines(capacity: int, width: int) -> int:
-    """Number of lines of a frame (a power of 2), each line with `width` rows."""
+    """Number of lines of a frame (a power of 2), each of `width` asked rows."""
     wanted = min(FRAME_ROWS // width, FRAME_ELEMENTS // (capacity * 16))
     return 2 ** max(0, wanted.bit_length() - 1)

@@ -6,7 +6,8 @@ substitution. A pair (row j, column i) has one number tau for each first-layer h
 j's attended value changes by tau (e^min(s, 0) dv + E (v_i - b_j)), with s the change of
 j's score, E = sign(s) (1 - e^-|s|), v_i and dv the column's value and its change, b_j
 the old attended value. A neuron flips where it becomes active, or ceases to be. A sum
-has lost digits where it is far smaller than its largest term.
+has lost digits where it is far smaller than its largest term. A tile is some of the
+first layer's rows, computed together.
 """
 
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from jax_models.weighting.exponentials import exp_and_expm1
 
 
 class RowMap(NamedTuple):
-    """Matrices from changes of first-layer heads to neurons, and keys and values above."""
+    """Maps from changes of first-layer heads to neurons, second-layer keys and values."""
 
     row: str  # name of the neurons' input
     into: Float[Array, "heads d_ff d_v"]  # W_1 W_O
@@ -61,7 +62,7 @@ class RowMap(NamedTuple):
         Float[Array, "above heads rows d_k"],
         Float[Array, "above heads rows width_v"],
     ]:
-        """Changes of neuron inputs, and of keys and values above if no neuron flips."""
+        """Changes of neuron inputs, and second-layer keys and values if no neuron flips."""
         neurons = contract("hfv,hjv->hjf", self.into, heads)
         on = active * neurons
         key = contract("ghev,hjv->ghje", self.key_skip, heads)
@@ -85,7 +86,7 @@ class Above(NamedTuple):
 
     @staticmethod
     def of(layer: Layer, last: QueryRow) -> "Above":
-        """`Above` in the base pass, that of the unchanged input."""
+        """`Above` of the second layer in the base pass, that of the unchanged input."""
         attention, summary, n = layer.attention, last.summary, last.rows.shape[0]
         at = jnp.arange(n, dtype=jnp.int32)
         seen = visible(attention.sight, last.position, at)
@@ -108,14 +109,14 @@ def new_weights(
     offset: Float[Array, "*#scores"],
     change: Float[Array, "*scores"],
 ) -> tuple[Float[Array, "*scores"], Float[Array, "*scores"]]:
-    """Weights a e^d, not normalised, after score changes d, and a (e^d - 1)."""
+    """New weights a e^d, not normalised, of old a and score changes d; and a (e^d - 1)."""
     raised, gained = exp_and_expm1(change + offset)
     # An old weight that is no normal number counts as 0.
     return old * raised, old * jnp.where(offset < 0, raised, gained)
 
 
 class Sums(NamedTuple):
-    """Sums over rows of old weight a, score change d and new weight w = a e^d above."""
+    """Sums over rows j, with second-layer weights a, score changes d and w = a e^d."""
 
     # w tau times factors of rows: E where a neuron is active, E, then changes of values
     pairs: tuple[tuple[Float[Array, "factors substitutions"], ...], ...]
@@ -168,7 +169,7 @@ class Sums(NamedTuple):
     ) -> tuple[
         Float[Array, "substitutions concatenated"], Bool[Array, "substitutions"]
     ]:
-        """Changes of the query row's attended values, and True where digits are lost."""
+        """Changes of the query row's attended values, and mask of sums that lost digits."""
         at, hidden = columns.position, maps.into.shape[1]
         own_key = contract("gwd,id->gwi", maps.key, columns.own)
         own_value = contract("gwd,id->gwi", maps.value, columns.own)

@@ -5,7 +5,9 @@ columns of a block replace one symbol by one other. The query row is the watched
 the second layer, an axis `above` that layer's heads. Each pair of a first-layer row and
 a column is one number tau (share) for each head; changes of second-layer scores and
 values are tau times a factor of the row times one of the column, where no neuron flips
-(becomes active, or ceases to be). A column is lost where a sum loses digits. Vectors
+(becomes active, or ceases to be). A column is lost where a sum loses digits, its result
+is then NaN. A tile is some of the rows, computed together; the target is the watched
+quantity of the output. A tie report is of hard attention, so that it is empty. Vectors
 stand for the other program, `change_block`, which forms a vector for each pair.
 """
 
@@ -53,7 +55,7 @@ def product_block(
     row_tile: int,
     chosen: Chosen = None,
 ) -> tuple[Float[Array, "substitutions watched classes"], TieReport]:
-    """Changes of the target by substitution, NaN if lost, and an empty tie report."""
+    """Target changes by substitution, NaN if lost; empty tie report (hard attention)."""
     first, last, query = state.first, state.last, state.watched
     assert last is not None
     below, layer = model.layers
@@ -72,7 +74,7 @@ def product_block(
 
 
 class Tiles(NamedTuple):
-    """Base pass, columns and factors of columns, which all tiles of rows share."""
+    """Base pass, columns and their factors, shared by all tiles of first-layer rows."""
 
     first: PreparedLayer
     columns: Columns
@@ -108,7 +110,7 @@ class Tiles(NamedTuple):
         changes: tuple[Float[Array, "rows substitutions"], ...],
         sums: Sums,
     ) -> tuple[Sums, Bool[Array, ""]]:
-        """`sums` with a tile of rows added, and whether too many neurons may flip."""
+        """`sums` with a tile of rows added, and True if too many of its neurons may flip."""
         u = slice_tile(self.first.base.rows[self.maps.row], rows.at, 0)
         active = (u > 0).astype(u.dtype)
         z, key, value = self.maps.carry(active, rows.moved)

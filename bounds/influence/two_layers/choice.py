@@ -1,7 +1,8 @@
 """Choice of products of matrices for a two-layer model, and sizes of their blocks.
 
-A substitution puts another symbol at one position; a request lists those to compute.
-For each pair of a row and a substitution `change_block` forms a vector ("vectors"), and
+A substitution puts another symbol at one position; a request lists those to compute, in
+blocks of some at a time. A row is a token position of the first layer's output. For
+each pair of a row and a substitution `change_block` forms a vector ("vectors"), and
 `product_block` one number per head, by products of matrices ("products").
 """
 

@@ -6,7 +6,8 @@ With s = q_j . dk the change of row j's score, E = sign(s) (1 - e^-|s|), a the o
 weight of column i in row j and p = a e^max(s, 0), the value b that row j attends to
 changes by tau (e^min(s, 0) dv + E (v_i - b)), tau = p / (1 + E p). The query row is the
 watched row of the second layer, an axis `above` that layer's heads. Vectors are the
-other program (`change_block`), for columns that lose digits here.
+other program (`change_block`), for columns that lose digits (are lost) here. A block is
+the substitutions that are computed together.
 """
 
 import functools
@@ -83,7 +84,7 @@ class Columns(NamedTuple):
 
 
 class PairRows(NamedTuple):
-    """First-layer rows with their factors in tau and in changes by any column."""
+    """First-layer rows, with the row's factors of tau and of its change by a column."""
 
     below: Layer
     length: int
@@ -136,7 +137,7 @@ class PairRows(NamedTuple):
 def _dominates(
     first: PreparedLayer, key_change: Float[Array, "heads d_k"]
 ) -> Bool[Array, "tokens"]:
-    """True at positions whose replacement removes nearly all weight of another row.
+    """Mask of positions whose replacement removes nearly all weight of another row.
 
     There 1 + E p, the divisor of tau, loses digits.
     """

@@ -3,8 +3,9 @@
 A column is the key and value at a replaced position, one for each substitution; a pair
 is a row and a column. u is a neuron's input in a row of the base pass (the unchanged
 input); a column changes it by the sum over heads of share (turn neurons + z), where
-share is the pair's tau (`columns.py`), neurons belong to the column, turn and z to the
-row. Vectors are the other program (`change_block`), which forms a vector for each pair.
+share is the pair's tau (`columns.py`: the factor of the change of the row's attended
+value), neurons belong to the column, turn and z to the row. Vectors are the other
+program (`change_block`), which forms a vector for each pair.
 """
 
 from typing import Any, NamedTuple
@@ -56,7 +57,7 @@ class Flips(NamedTuple):
         share: Float[Array, "heads rows substitutions"],
         neurons: Float[Array, "heads d_ff substitutions"],
     ) -> "Flips":
-        """Lists of neurons whose input may reach 0 by its change; empty if too many."""
+        """`Flips` of a tile: neurons whose input may reach 0; empty lists if too many."""
         ends = neurons.min(axis=-1)[:, None], neurons.max(axis=-1)[:, None]
         far = jnp.maximum(*(jnp.abs(turn[..., None] * end + z) for end in ends))
 
@@ -115,7 +116,7 @@ class Flips(NamedTuple):
         new: tuple[Float[Array, "rows substitutions"], ...],  # weights, by head above
         so_far: Float[Array, "above d_ff substitutions"],
     ) -> Float[Array, "above d_ff substitutions"]:
-        """Sums over rows of weight times effect of flips on a neuron, this tile added."""
+        """`so_far`, sums over rows of new weight times flip effect, with this tile added."""
 
         def of_pairs(k: Int[Array, ""], so_far: Float[Array, "..."]) -> Any:
             (j, i), bent = self.find_pairs(k)
@@ -135,7 +136,7 @@ class Flips(NamedTuple):
     def find(
         self, k: Int[Array, ""]
     ) -> tuple[Int[Array, ""], Int[Array, ""], Float[Array, "substitutions"]]:
-        """Row and neuron of `listed[k]`, and `_bent` by column, 0 for large pairs."""
+        """Row and neuron of `listed[k]`, and flip effect by column, 0 for large pairs."""
         hidden = self.u.shape[1]
         j, f = self.listed[k] // hidden, self.listed[k] % hidden
         each = self.turn[:, j, None] * self.neurons[:, f] + self.z[:, j, f, None]
@@ -151,7 +152,7 @@ class Flips(NamedTuple):
     ) -> tuple[
         tuple[Int[Array, "batch"], Int[Array, "batch"]], Float[Array, "batch d_ff"]
     ]:
-        """Rows and columns of batch k of large pairs, and `_bent` of their neurons."""
+        """Rows and columns of batch k of large pairs, and flip effects of their neurons."""
         index = k * TOGETHER + jnp.arange(TOGETHER, dtype=jnp.int32)
         at, width = slice_tile(self.pairs, index, 0), self.large.shape[1]
         j, i = at // width, at % width
