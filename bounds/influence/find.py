@@ -270,7 +270,7 @@ def _stated(
 def _still(
     request: InfluenceRequest, values: Float[np.ndarray, "*axes"]
 ) -> Bool[np.ndarray, "..."]:
-    """True where no substitution can change a value; broadcastable to `values`."""
+    """Mask of values that no substitution can change; broadcastable to `values`."""
     layout = request.layout
     assert layout is not None
     ours = isinstance(request.model, Transformer)

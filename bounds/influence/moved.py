@@ -53,7 +53,7 @@ def moved_model(model: Transformer, run: int) -> Transformer:
 
 
 def moved_request(request: InfluenceRequest, run: int) -> InfluenceRequest:
-    """Request with model and base pass moved; runs are counted from 1."""
+    """Copy of a request for run `run` (from 1), with model and base pass moved."""
     model: Transformer = request.model
 
     def form() -> tuple[Transformer, SharedBase]:

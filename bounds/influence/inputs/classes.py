@@ -50,7 +50,7 @@ class Configurations:
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Distinct position encodings of a length, and the encoding of each position."""
+    """Distinct position encodings of a length, and each position's index among them."""
 
     encodings: Float[Any, "encodings width"]
     of: Int[np.ndarray, "tokens"]

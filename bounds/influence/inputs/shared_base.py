@@ -11,8 +11,8 @@ class SharedBase:
     """Holder of one base pass for several requests on one model, input and rows.
 
     A base pass is the pass of the unchanged input. Give the same object to each
-    question (`build_request(shared=)`), as for a sweep in parts, and the method `incremental`
-    forms the pass once. The last pass asked for is held as long as the object lives:
+    question (`build_request(shared=)`), as for a sweep in parts, and `incremental`, a
+    method, forms the pass once. The last pass asked for is held as long as the object lives:
     O(n d) numbers for each layer.
     """
 

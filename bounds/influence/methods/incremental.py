@@ -47,7 +47,7 @@ VECTOR_PASSES, PRODUCT_PASSES = 12, 6
 
 
 def is_sparse(request: InfluenceRequest) -> bool:
-    """True if only changed rows are computed: L >= 3 layers, lower ones hard, one row read."""
+    """True if only changed rows are computed: 3 or more layers, lower ones hard, one row."""
     layers = request.model.layers
     below = (layer.attention.weighting.hard for layer in layers[:-1])
     return len(layers) > 2 and all(below) and not request.watches_many

@@ -143,7 +143,7 @@ def move_rows(
     change: Float[Array, "tokens width"],
     wanted: Int[Array, "rows"],  # that `base` holds
 ) -> tuple[Float[Array, "rows width"], TieReport | None]:
-    """Changes of a layer's rows `wanted` when all input rows change, and a tie report."""
+    """Changes of output rows `wanted` of a layer whose input rows all change; tie report."""
     attention, n = layer.attention, base.store.length
     weighting, everywhere = attention.weighting, jnp.arange(n, dtype=jnp.int32)
     inner = read_change(layer, base.rows, change)

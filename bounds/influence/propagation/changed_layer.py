@@ -12,7 +12,8 @@ own query moved, and where the summary does not decide. An asked row is one to c
 anew, and a key has moved if its row changed. Compiled programs have fixed shapes: a set
 is seen through a `Frame` of a static capacity, a power of `GROWTH` or n: lines of asked
 rows, each line with rows of one substitution and room for as many moved keys. Ties are
-near-equal scores of hard attention. Substitutions whose sets need one capacity go
+near-equal scores of hard attention; a row's summary holds what its maximum over all
+keys needs to be merged with more keys. Substitutions whose sets need one capacity go
 together, so that a few wide sets do not make all others pay.
 """
 
@@ -80,7 +81,7 @@ class ChangedRows:
         row: Int[np.ndarray, "given"],
         change: Float[np.ndarray, "given width"],
     ) -> "ChangedRows":
-        """`ChangedRows` of given rows that change, sorted by substitution `owner` and `row`."""
+        """`ChangedRows` of given rows that change, sorted by substitution and row."""
         kept = (change != 0).any(axis=1)
         start = np.searchsorted(owner[kept], np.arange(count + 1))
         return ChangedRows(start, row[kept], change[kept])
@@ -107,7 +108,7 @@ class ChangedRows:
         row: Int[np.ndarray, "asked"],
         length: int,
     ) -> Int[np.ndarray, "asked"]:
-        """Index of each (substitution, row) among the changed rows; -1 if it is unchanged."""
+        """Index among the changed rows of each (substitution, row); -1 if unchanged."""
         if not self.row.size:
             return np.full(row.shape, -1)
         held = self.owner * length + self.row
@@ -118,7 +119,7 @@ class ChangedRows:
 def capacities(
     sizes: Int[np.ndarray, "substitutions"], length: int
 ) -> Int[np.ndarray, "substitutions"]:
-    """Least `Frame` capacity (moved keys) for each substitution's number of them."""
+    """Least `Frame` capacity that holds all changed rows, for each substitution."""
     ladder = [1]
     while length > SHORT and 2 * ladder[-1] * GROWTH <= length:
         ladder.append(ladder[-1] * GROWTH)

@@ -67,7 +67,7 @@ def move_classes(
     one: Configurations,
     query_only: bool,  # as in the last layer
 ) -> tuple[Float[Array, "rows width"], Float[Array, "rows width"], TieReport | None]:
-    """Old output rows of all classes in one layer, their changes, and a tie report."""
+    """Base output rows of classes in one layer, their changes, and a tie report."""
     attention, weighting = layer.attention, layer.attention.weighting
     inputs = read_rows(layer, rows)
     moved = read_change(layer, rows, change)
@@ -161,7 +161,7 @@ def run_configurations(
     target: Target,
     run: UInt[Array, ""] | None,
 ) -> Iterator[tuple[Float[np.ndarray, "configurations entries"], Ties | None]]:
-    """Yields the changes of the target and the ties of each batch of configurations."""
+    """Yields by batch of configurations: changes of the target, and ties."""
     model, k = at_length(model, length), configurations.symbol.shape[1]
     # One at a time, or as many as have scores within a tile.
     per_pair = max(x.attention.num_heads * x.attention.pair_width for x in model.layers)

@@ -1,7 +1,7 @@
 """Change of the replaced row itself in the first layer: its query and its own key move.
 
-Row i is the row at a replaced position i, one for each substitution; the base pass is
-that of the unchanged input. A tie report (None for softmax) holds how near hard
+A substitution replaces one token, at position i, and row i is the row there; the base
+pass is that of the unchanged input. A tie report (None for softmax) holds how near hard
 attention came to a tie. Softmax attention with scores that are products takes sums over
 all keys by products of matrices; everything else merges changes of keys in tiles.
 """

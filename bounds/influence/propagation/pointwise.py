@@ -62,7 +62,7 @@ MOST_FLIPS = 8
 
 
 def order_neurons(layer: Layer, base: RowBase) -> RowBase:
-    """`base` with neurons' flip distances and nearest ones if `relu_block_change` reads."""
+    """`base`, with neurons' flip distances where `relu_block_change` reads them."""
     # Only `change_many_rows` uses them: for a ReLU block that reads the heads linearly.
     block = relu_block(layer)
     if block is None or block.w1.shape[0] < 2 * MOST_FLIPS:

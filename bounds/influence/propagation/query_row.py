@@ -69,7 +69,7 @@ class QueryRow:
 def prepare_query_row(
     layer: Layer, rows: Float[Array, "tokens width"], query: Int[Array, ""]
 ) -> QueryRow:
-    """Base pass of a layer with input `rows` at the position `query` alone."""
+    """`QueryRow` of a layer with base input `rows`, at position `query`."""
     attention, n = layer.attention, rows.shape[0]
     inputs = attention_input(layer, rows)
     at = query[None].astype(jnp.int32)

@@ -193,7 +193,7 @@ def window_size(length: int) -> int:
 
 
 def _follow(steps: tuple[SoughtLayer, ...], rows: ChangedRows) -> Window:
-    """`Window` after all `steps`, from the changed input rows of the first of them."""
+    """`Window` after all layers `steps`, from the changed input rows of the first."""
     p, width = rows.sizes.size, rows.change.shape[1]
     if not steps:
         change = np.zeros((p, width), rows.change.dtype)
@@ -217,7 +217,7 @@ def _follow(steps: tuple[SoughtLayer, ...], rows: ChangedRows) -> Window:
 
 
 def _runs(owner: Int[np.ndarray, "asked"], count: int) -> Iterator[tuple[int, int]]:
-    """Yields ranges [first, end) of substitutions: one, or some with <= `ROWS_KEPT` asked rows."""
+    """Yields [first, end) of one substitution, or of some with <= `ROWS_KEPT` asked rows."""
     ends, first = np.searchsorted(owner, np.arange(1, count + 1)), 0
     while first < count:
         done = ends[first - 1] if first else 0

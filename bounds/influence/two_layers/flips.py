@@ -4,8 +4,8 @@ A column is the key and value at a replaced position, one for each substitution;
 is a row and a column. u is a neuron's input in a row of the base pass (the unchanged
 input); a column changes it by the sum over heads of share (turn neurons + z), where
 share is the pair's tau (`columns.py`: the factor of the change of the row's attended
-value), neurons belong to the column, turn and z to the row. Vectors are the other
-program (`change_block`), which forms a vector for each pair.
+value), neurons belong to the column, turn (E there) and z to the row. Vectors are the
+other program (`change_block`), which forms a vector for each pair.
 """
 
 from typing import Any, NamedTuple
