@@ -3,11 +3,12 @@
 A request asks about one input: the influence (norm of the output's change) of each
 substitution of a symbol at a position, or with a layout the scan, a table of changes by
 position; a map is a scan's table reduced to one number for each pair of position and
-output row. A part is computed and saved at
-once, so that a run that is stopped loses one. Parts of scans have a fixed size; those
-of influences take some seconds each, by the seconds of the part before, and no value or
-key depends on their size. A screen encloses influences between bounds and evaluates
-some exactly; a proposal computes all in a cheap float type first. Both have one part.
+output row. A part is computed and saved at once, so that a run that is stopped loses
+one. Parts of scans have a fixed size; those of influences take some seconds each, by
+the seconds of the part before, and no value or key depends on their size. A screen
+encloses influences between bounds and evaluates some exactly; a proposal computes all
+in a cheap float type first. Both have one part. A tie of hard-attention scores is
+ambiguous if rounding decides it.
 
 A record has arrays over a part's substitutions, or over its rows of a scan's table:
 values, and moves, their largest distances from reruns with floats off by roundings, of
@@ -15,8 +16,8 @@ which radii (bounds on rounding) are made. A screen or a proposal adds lower and
 ends (bounds of the values), and where these enclose. Of signed entries of a target,
 which a map mixes, it has the table of each run instead.
 
-Of several processes the first leads: it alone has the store, chooses the parts and keeps
-what is found; the others follow, and compute their share of each part.
+Of several processes the first leads: it alone has the store, chooses the parts and
+keeps what is found; the others follow, and compute their share of each part.
 """
 
 import base64
@@ -207,7 +208,7 @@ class Parts:
         return f"positions {self.positions[start]} to {self.positions[stop - 1]}"
 
     def cell(self, start: int, stop: int = 0) -> Cell:
-        """Store row and computation of positions [start, stop); no `stop` in the key."""
+        """Store row and computation of positions [start, stop); its key omits `stop`."""
         config = {**self.key, "start": start}
 
         def compute() -> Record:
@@ -365,7 +366,7 @@ def record_found(found: Found) -> dict[str, Any]:
 def record_arrays(
     arrays: Sequence[Shaped[np.ndarray, "..."]], magnitude: float
 ) -> dict[str, Any]:
-    """Record of arrays of one shape, as text, with the shape and the magnitude."""
+    """Record of arrays of one shape, as text, with their shape and `magnitude`."""
     texts = list(map(pack, arrays))
     return {"shape": arrays[0].shape, "arrays": texts, "magnitude": magnitude}
 

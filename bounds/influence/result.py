@@ -4,7 +4,9 @@ A substitution replaces one token, its influence is the norm of the change of th
 target, the watched quantity of the output. An enclosure is a pair of ends, a lower and
 an upper bound of an influence. A screen encloses all influences in levels of ever finer
 bounds, and computes exactly the few that may be the largest. A move is the largest
-distance of a value from that of reruns whose floats are off by some roundings.
+distance of a value from that of reruns whose floats are off by some roundings. A tie of
+hard-attention scores is ambiguous if rounding decides it. A scan is a table of changes
+by substitution.
 """
 
 import dataclasses

@@ -152,7 +152,7 @@ def _put_in(
 def _entering(
     model: Transformer, tokens: Int[Array, "tokens"]
 ) -> dict[tuple[int, bool, str], Float[Array, "tokens width"]]:
-    """Rows that enter norms with epsilon 0, by layer, kind of row, and name of the norm."""
+    """Rows that enter norms of epsilon 0, by (layer, True if only read rows count, norm)."""
     # By the layer, whether only the rows count whose final activation is read, and the
     # norm's name.
     found, y = {}, embed(model, tokens)

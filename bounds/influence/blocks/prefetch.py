@@ -98,7 +98,7 @@ def as_caller() -> Callable[[], AbstractContextManager[None]]:
 
 
 def in_turn(calls: Iterator[Callable[[], T]], count: int) -> Generator[T, None, None]:
-    """Yields results of calls in order, each once the `count` - 1 next calls are made."""
+    """Yields results of calls in order, each once `count` - 1 more (or all) are made."""
     under_way = collections.deque()
     for call in calls:
         # A signal leaves a request to end, which is met between two blocks.

@@ -61,7 +61,7 @@ class Callable:
                 moving them.
             batched: whether `apply` takes many inputs at once; else it is
                 `jax.vmap`ped.
-            vocab_size: V.
+            vocab_size: V, the number of symbols.
             radius: bound on the 2-norm distance of the result for an input (for a
                 matrix, of each row), as float64, from the true value; a number, or a
                 function of the tokens that returns one. Without a radius and without

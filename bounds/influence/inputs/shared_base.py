@@ -12,8 +12,8 @@ class SharedBase:
 
     A base pass is the pass of the unchanged input. Give the same object to each
     question (`build_request(shared=)`), as for a sweep in parts, and `incremental`, a
-    method, forms the pass once. The last pass asked for is held as long as the object lives:
-    O(n d) numbers for each layer.
+    method, forms the pass once. The last pass asked for is held as long as the object
+    lives: O(n d) numbers for each layer, n tokens of width d.
     """
 
     def __init__(self) -> None:

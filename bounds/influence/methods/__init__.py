@@ -1,1 +1,1 @@
-"""Methods that compute every influence of a request, one file each."""
+"""Methods that compute every influence, the output's change by a replaced token."""

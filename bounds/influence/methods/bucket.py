@@ -3,7 +3,8 @@
 A request asks how the target, a quantity of the output, changes when a token is
 replaced. Programs are compiled for a length. A request about n tokens is therefore
 padded to N, the least of `LENGTHS` not below n, where compiling takes longer than the
-padding's operations. Results are those of the input, within their radii.
+padding's operations. Results are those of the input, within their radii (bounds on
+rounding).
 """
 
 import bisect

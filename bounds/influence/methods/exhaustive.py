@@ -1,9 +1,10 @@
 """Influences by their definition: the model is rerun for every substitution.
 
 An influence is the norm of the target's change when one token is replaced. The oracle
-of all methods: n (V - 1) forward passes, batched, and differences of two outputs, which
-round as these do. The base is the unchanged input, the target the watched quantity of
-the output; ties are a report of how near hard attention came to one.
+of all methods: n (V - 1) forward passes for n tokens and V symbols, batched, and
+differences of two outputs, which round as these do. The base is the unchanged input,
+the target the watched quantity of the output; ties are a report of how near hard
+attention came to one.
 """
 
 import dataclasses

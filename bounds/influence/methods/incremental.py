@@ -2,12 +2,12 @@
 
 With three layers and more, where all but the last are hard few rows change, and only
 those are computed (`sparse`), O(n) per changed row; otherwise all rows move, O(n^2) per
-position and layer. Nothing of size n x n, let alone n x n x d, is stored, and no two
-outputs are subtracted. `change_block` holds the programs, this module the method. The
-base pass is that of the unchanged input; a substitution replaces one token, a window
-is some consecutive ones, an influence the norm of the target's change by one, and the
-target the watched quantity of the output. The query row is the one watched output row,
-unless a request watches many.
+position and layer. Nothing of size n x n, let alone n x n x d, is stored for n rows of
+width d, and no two outputs are subtracted. `change_block` holds the programs, this
+module the method. The base pass is that of the unchanged input; a substitution replaces
+one token, a window is some consecutive ones, an influence the norm of the target's
+change by one, and the target the watched quantity of the output. The query row is the
+one watched output row, unless a request watches many.
 """
 
 import dataclasses

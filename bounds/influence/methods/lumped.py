@@ -3,8 +3,8 @@
 An influence is the norm of the output's change by a substitution, one token replaced.
 Positions of one class are alike, so that the substitutions fall into few configurations
 (class, substitute and, for unique-hard layers, place in the tie order), and each is a
-pass over the k classes: O(k^2 d) per layer, whatever n is. Statement and proof are in
-docs/lumped.md.
+pass over the k classes: O(k^2 d) per layer of width d, whatever the number n of tokens
+is. Statement and proof are in docs/lumped.md.
 """
 
 import dataclasses

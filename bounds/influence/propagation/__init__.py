@@ -1,1 +1,1 @@
-"""Exact changes of rows, carried from layer to layer."""
+"""Exact changes of rows by a replaced token, carried from layer to layer."""

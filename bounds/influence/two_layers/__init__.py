@@ -2,8 +2,8 @@
 
 A column is the key and value at a replaced position. All columns of a block replace one
 symbol by one other, so that the changes dk and dv of key and value are the same at
-every position. With s = q_j . dk the change of row j's score and E = sign(s) (1 -
-e^-|s|), a column i of old weight a changes what row j attends to by
+every position. With q_j the query of row j, s = q_j . dk the change of its score and E
+= sign(s) (1 - e^-|s|), a column i of old weight a changes what row j attends to by
 
     tau (e^min(s, 0) dv + E (v_i - b_j)),      tau = p / (1 + E p),      p = a e^max(s, 0),
 

@@ -2,12 +2,12 @@
 
 A column is the key and value at a replaced position, one for each substitution; all
 columns of a block replace one symbol by one other, and change by the same dk and dv.
-With s = q_j . dk the change of row j's score, E = sign(s) (1 - e^-|s|), a the old
-weight of column i in row j and p = a e^max(s, 0), the value b that row j attends to
-changes by tau (e^min(s, 0) dv + E (v_i - b)), tau = p / (1 + E p). The query row is the
-watched row of the second layer, an axis `above` that layer's heads. Vectors are the
-other program (`change_block`), for columns that lose digits (are lost) here. A block is
-the substitutions that are computed together.
+With q_j the query of row j, s = q_j . dk the change of its score, E = sign(s) (1 -
+e^-|s|), a the old weight of column i in row j and p = a e^max(s, 0), the value b that
+row j attends to changes by tau (e^min(s, 0) dv + E (v_i - b)), tau = p / (1 + E p). The
+query row is the watched row of the second layer, an axis `above` that layer's heads.
+Vectors are the other program (`change_block`), for columns that lose digits (are lost)
+here. A block is the substitutions that are computed together.
 """
 
 import functools
