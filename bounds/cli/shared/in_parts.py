@@ -227,7 +227,7 @@ class Joined:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Columns of a row of `batch`: length, method, kind of result and model."""
+        """Columns of a sweep's row of results: length, method, kind of result, model."""
         result = self.result
         return {
             "n": len(self.asked.tokens),

@@ -164,7 +164,7 @@ def norm_rounding(
     norm: Float[np.ndarray, "*norms"],  # of differences, or of entries of them
     size: int,  # entries of a difference
 ) -> Float[np.ndarray, "*norms"]:
-    """Upper bound on rounding in result changes, norms and radii; 0 where the norm is 0."""
+    """Upper bound on the rounding of a computed norm of f(x') - f(x); 0 for a norm of 0."""
     rounding = gamma_upper(size + SCALAR_STEPS) * norm + SMALLEST
     return np.where(norm > 0, rounding, 0.0)
 

@@ -115,7 +115,7 @@ class LipschitzCurve(RowPerLength):
         }
 
     def plot(self) -> "Figure":
-        """Figure of the estimates and the bounds near them against n."""
+        """Figure of observed ratios against n, with the closed forms near them."""
         from bounds.figures.curves import curve_figure
 
         bounds = tuple(
