@@ -33,6 +33,13 @@ Inputs = Float[Array, "#rows width"]
 KeyInputs = Float[Array, "keys width"]
 Positions = Int[Array, "#rows"]
 Places = Int[Array, "keys"]
+# Positions of a block of rows, the layer's input rows there, and attention's or queries.
+RowBlock = tuple[
+    Int[Array, "rows"], Float[Array, "rows width"], Float[Array, "rows width"]
+]
+QueryBlock = tuple[
+    Int[Array, "rows"], Float[Array, "rows width"], Float[Array, "rows heads d_k"]
+]
 
 
 def project(

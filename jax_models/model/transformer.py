@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 
 from jax_models.arguments import expect_array, refuse_empty, show
 from jax_models.errors import InputError
-from jax_models.model.attending import project_queries, store_keys, summarise
+from jax_models.model.attending import RowBlock, project_queries, store_keys, summarise
 from jax_models.model.attention import Attention
 from jax_models.model.entry import Entry, Padding, TokenDropout
 from jax_models.model.layer import Layer
@@ -288,11 +288,7 @@ def apply_layer(
     store = store if hidden is None else dataclasses.replace(store, hidden=hidden)
     positions = jnp.arange(length, dtype=jnp.int32) if queried is None else queried
 
-    def run(
-        block: tuple[
-            Int[Array, "rows"], Float[Array, "rows width"], Float[Array, "rows width"]
-        ],
-    ) -> tuple[Any, Any]:
+    def run(block: RowBlock) -> tuple[Any, Any]:
         at, y, u = block
         queries = project_queries(layer.attention, u, length, at)
         summary = summarise(layer.attention, queries, at, store)

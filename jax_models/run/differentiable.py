@@ -11,7 +11,12 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
-from jax_models.model.attending import compute_scores, project_queries, store_keys
+from jax_models.model.attending import (
+    RowBlock,
+    compute_scores,
+    project_queries,
+    store_keys,
+)
 from jax_models.model.layer import Layer
 from jax_models.model.mask import visible
 from jax_models.model.rows import linear
@@ -84,11 +89,7 @@ def _apply_layer(
 
     # Recomputed in the backward pass: a scan would store the scores of every block.
     @jax.checkpoint
-    def run(
-        block: tuple[
-            Int[Array, "rows"], Float[Array, "rows width"], Float[Array, "rows width"]
-        ],
-    ) -> Float[Array, "rows width"]:
+    def run(block: RowBlock) -> Float[Array, "rows width"]:
         at, y, u = block
         attention = layer.attention
         queries = project_queries(attention, u, length, at)

@@ -27,6 +27,7 @@ from bounds.influence.propagation.pointwise import (
 )
 from jax_models.model.attending import (
     KeyStore,
+    QueryBlock,
     compute_scores,
     project_key_changes,
     project_keys,
@@ -165,13 +166,7 @@ def prepare_layer(
     store, offset, centre = centred_store(attention, inputs, everywhere)
     queries = project_queries(attention, inputs[wanted], n, wanted)
 
-    def run(
-        block: tuple[
-            Int[Array, "rows"],
-            Float[Array, "rows width"],
-            Float[Array, "rows heads d_k"],
-        ],
-    ) -> Any:
+    def run(block: QueryBlock) -> Any:
         at, y, q = block
         summary = summarise(attention, q.swapaxes(0, 1), at, store, settled=True)
         seen = sees_any(attention.sight, at, n)[:, None]

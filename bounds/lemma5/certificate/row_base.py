@@ -41,6 +41,7 @@ from bounds.numbers.rounding import term_roundoff, tiled_summation
 from bounds.readings import norm_before
 from jax_models.model.attending import (
     KeyStore,
+    QueryBlock,
     compute_scores,
     project_queries,
     store_keys,
@@ -129,13 +130,7 @@ def prepare_rows(
     store = store_keys(attention, inputs)
     queries = project_queries(attention, inputs[wanted], n, wanted)
 
-    def run(
-        block: tuple[
-            Int[Array, "rows"],
-            Float[Array, "rows width"],
-            Float[Array, "rows heads d_k"],
-        ],
-    ) -> Any:
+    def run(block: QueryBlock) -> Any:
         at, y, q = block
         summary = _summarise(attention, q.swapaxes(0, 1), at, store)
         joined = join_heads(attention.weighting.read(summary))
