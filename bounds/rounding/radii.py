@@ -17,6 +17,7 @@ This is a model of rounding, tested in docs/precision.md, and no proof: it suppo
 a number that rounds only inside the program rounds like one whose rounding was redrawn.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -73,10 +74,8 @@ def farthest(
     shape: tuple[int, ...], moves: Iterable[Float[np.ndarray, "..."]]
 ) -> Float[np.ndarray, "..."]:
     """Largest move m of each result over some runs; infinite where one is NaN."""
-    found = np.zeros(shape)
-    for far in moves:
-        found = np.maximum(found, np.where(np.isnan(far), np.inf, far))
-    return found
+    found = functools.reduce(np.maximum, moves, np.zeros(shape))
+    return np.where(np.isnan(found), np.inf, found)
 
 
 def largest_magnitude(tree: Any) -> float:
@@ -111,7 +110,16 @@ def moved(
         raise InputError(
             "params has no floats, so that nothing can be moved; expected arrays of floats"
         )
-    found = _called(function, params, args)
+
+    def call(params: Any) -> Float[np.ndarray, "*result"]:
+        found = np.asarray(function(params, *args))
+        if not jnp.issubdtype(found.dtype, jnp.floating):
+            raise InputError(
+                f"the function returned an array of {found.dtype}; expected floats"
+            )
+        return found
+
+    found = call(params)
     value = found.astype(np.float64)
 
     # Parameters of a wider type than the result's may be rounded inside.
@@ -121,7 +129,7 @@ def moved(
 
     def again(run: int, sign: int) -> Float[np.ndarray, "*result"]:
         other = move_alike(params, run, lambda own: sign * math.sqrt(max(own, unit)))
-        return _called(function, other, args).astype(np.float64)
+        return call(other).astype(np.float64)
 
     def move(run: int) -> Float[np.ndarray, "*result"]:
         up, down = again(run, 1) - value, again(run, -1) - value
@@ -140,14 +148,3 @@ def moved(
     # What underflows is less than sixteen roundings of the largest magnitude.
     usual = usual_radii(sizes, moves, found.dtype, 1, magnitude, subtracted=True)
     return value, np.maximum(RATIO * usual, RATIO**2 * unit * magnitude)
-
-
-def _called(
-    function: Callable[..., Any], params: Any, args: tuple[Any, ...]
-) -> Float[np.ndarray, "*result"]:
-    found = np.asarray(function(params, *args))
-    if not jnp.issubdtype(found.dtype, jnp.floating):
-        raise InputError(
-            f"the function returned an array of {found.dtype}; expected floats"
-        )
-    return found

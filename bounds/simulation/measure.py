@@ -14,7 +14,6 @@ the best cell. Scores are kept before the temperature, which the twin replaces.
 
 import functools
 import itertools
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import jax.numpy as jnp
@@ -120,12 +119,8 @@ def measure_layer(
         joined = Enclosed.concatenate(read, axis=-1)
         outputs.append(run_enclosed(layer.writes, y=rows[:, at], heads=joined))
     out = Enclosed.concatenate(outputs, axis=1)
-    return out, _measure_of(layer, heads)
-
-
-def _measure_of(layer: Layer, heads: Sequence["HeadPass"]) -> LayerMeasure:
     measured = tuple(head.measure() for head in heads)
-    return LayerMeasure(measured, *read_gains(layer.feed_forward))
+    return out, LayerMeasure(measured, *read_gains(layer.feed_forward))
 
 
 def _read_passes(
@@ -286,7 +281,9 @@ def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
     step = max(1, MOST_SCORES // len(at))
     for head, start in itertools.product(heads, range(0, len(at), step)):
         _look(head, np.arange(start, min(start + step, len(at))), at, n)
-    return HardMeasure(n, (_measure_of(layer, heads),), inputs.num_inputs)
+    measured = tuple(head.measure() for head in heads)
+    measure = LayerMeasure(measured, *read_gains(layer.feed_forward))
+    return HardMeasure(n, (measure,), inputs.num_inputs)
 
 
 def _look(head: HeadPass, block: Rows, at: Candidates, n: int) -> None:
