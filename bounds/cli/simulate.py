@@ -23,8 +23,7 @@ from bounds.cli.shared.subject import read_subject, refuse_sampling, weighted_mo
 from bounds.curves.inputs import GivenInputs
 from bounds.simulation.compute import BUDGET, COLUMNS, SimulationCurve, simulate
 from bounds.simulation.paper_shape import check_simulable
-from bounds.simulation.report import simulation_report
-from bounds.simulation.result import parse_schedule
+from bounds.simulation.result import parse_schedule, simulation_report
 
 
 class SimulateOptions(

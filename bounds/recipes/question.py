@@ -104,6 +104,7 @@ def recipe(plan: Callable[P, Recipe]) -> Callable[P, Any]:
             raise TypeError(
                 f"{plan.__name__}() got an unexpected keyword argument {name!r}"
             )
+        model = check_model(model)
         made: Recipe = plan(model, tokens, **given)  # pyright: ignore[reportCallIssue]
         return made.scan(model, tokens, **options)
 
@@ -114,7 +115,6 @@ def recipe(plan: Callable[P, Recipe]) -> Callable[P, Any]:
 
 def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, ...]:
     """Checked symbols of a recipe; by default all that the model substitutes."""
-    model = check_model(model)
     if symbols is None:
         return tuple(model.substitutable or range(model.vocab_size))
     given = tuple(expect_integers("symbols", symbols, 0, model.vocab_size - 1))
@@ -129,7 +129,6 @@ def residues_of(
     model: Transformer, tokens: Any, positions: Sequence[int] | None
 ) -> list[int]:
     """Checked positions; by default all of substitutable symbols, not special ones."""
-    model = check_model(model)
     checked = np.asarray(check_tokens(model.vocab_size, tokens))
     if positions is not None:
         given = expect_integers("positions", positions, 0, checked.size - 1)
@@ -146,7 +145,7 @@ def letters_and_residues(
     positions: Sequence[int] | None,
 ) -> tuple[tuple[int, ...], list[int]]:
     """Checked symbols and positions; refuses models without a logit per symbol."""
-    if check_model(model).classes != model.vocab_size:
+    if model.classes != model.vocab_size:
         found = f"{model.classes} logits and {model.vocab_size} symbols"
         if model.classes is None:
             found = (

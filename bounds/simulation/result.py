@@ -1,4 +1,4 @@
-"""Result of one simulation: a hard model, its softmax twin, and bounds on their distance.
+"""Results of simulations: a hard model, its softmax twin, bounds on their distance.
 
 A hard model has hard attention alone; its twin has softmax at a temperature instead. A
 measure holds the numbers of the hard model that bound their distance, over the inputs
@@ -7,7 +7,7 @@ considered; a head is uniform if it averages and its scores do not depend on the
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bounds.numbers.bound import Bound
-from bounds.numbers.notation import parse_temperature
+from bounds.numbers.notation import column_table, parse_temperature, ruled
 from bounds.simulation.certificate import HardMeasure, certified_error
 from bounds.simulation.paper_shape import ties_are_equal
 from jax_models import ConstantTemperature, InputError, Transformer
@@ -28,6 +28,14 @@ from jax_models.model.transformer import forward, reduce_reports
 from jax_models.run.evaluate import check_ties
 from jax_models.weighting import TieReport
 
+# Header and key of the report's columns.
+SHOWN = (
+    *(("n", "n"), ("inputs", "inputs"), ("all", "all_inputs"), ("ties", "ties")),
+    *(("gap", "gap"), ("theorem", "theorem"), ("tau, theorem", "tau_formula")),
+    *(("tau, certificate", "tau_certificate"), ("error there", "error_certificate")),
+    *(("certified", "bound_certificate"), ("error is the largest of", "measured_on")),
+    *(("tau, --at", "tau_at"), ("certified there", "bound_at")),
+)
 # Above this share of the temperature the rounding of scores shows in a float run: it
 # moves weights among tied scores by as much.
 TRUSTED_ROUNDING = 1e-3
@@ -232,3 +240,18 @@ class Simulation(BriefRepr):
             "notes": list(self.notes),
             **named,
         }
+
+
+def simulation_report(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Table of temperatures and errors by length, and each note with its lengths."""
+    notes: dict[str, list[str]] = {}
+    for row in rows:
+        for note in row["notes"]:
+            notes.setdefault(note, []).append(str(row["n"]))
+    title = (
+        "Softmax at a temperature in place of hard attention, by length n (tokens): "
+        "certified over\nexact reals for the inputs considered; the error was measured."
+    )
+    table = ruled(column_table(rows, SHOWN, ".3g"))
+    lines = (f"n = {', '.join(lengths)}: {note}" for note, lengths in notes.items())
+    return "\n".join(["", title, *table, *lines, ""])
