@@ -18,7 +18,6 @@ from bounds.cli.shared.runner import Exports, Work, sweep_lengths
 from bounds.cli.shared.subject import name_model, weighted_model
 from bounds.curves.inputs import check_changeable
 from bounds.lemma5.constants import closed_forms
-from bounds.lemma5.constants.report import constants_report
 from jax_models.run.evaluate import require_readout
 
 
@@ -43,7 +42,9 @@ def plan(options: ConstantsOptions) -> Work:
 
     def export(found: list[dict[str, Any]]) -> Exports:
         rows = [row for payload in found for row in closed_forms.read_rows(payload)]
-        return Exports({**named, "rows": rows}, constants_report(rows) + "\n")
+        return Exports(
+            {**named, "rows": rows}, closed_forms.constants_report(rows) + "\n"
+        )
 
     return sweep_lengths(
         options,

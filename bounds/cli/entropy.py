@@ -28,8 +28,7 @@ from bounds.entropy import (
     measure_entropy,
 )
 from bounds.entropy.closed_form import READINGS
-from bounds.entropy.measure import ENUMERATED
-from bounds.entropy.report import COLUMNS, entropy_report
+from bounds.entropy.measure import COLUMNS, ENUMERATED, entropy_report
 from bounds.store.output import file_sha256
 from bounds.store.table import Table
 from jax_models.languages import read_source

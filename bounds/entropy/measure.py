@@ -23,7 +23,7 @@ above by one of three methods:
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
@@ -45,6 +45,7 @@ from bounds.entropy.theorems import OUTSIDE, FloorTheorem, Pairs, floor_theorem
 from bounds.lemma5.certificate import certify_influence
 from bounds.lemma5.constants import closed_form_bounds
 from bounds.numbers.interval import Interval, exp, interval, log, maximum, sqrt, upper
+from bounds.numbers.notation import column_table
 from bounds.numbers.rounding import gamma_upper, unit_roundoff
 from jax_models import InputError, Transformer
 from jax_models.arguments import choose_name, expect_integer, expect_length
@@ -381,3 +382,35 @@ class _Question:
         floor = averaged_floor(theorem, reading, population, pairs, epsilons)
         kind = "certified" if population.is_complete else "estimated"
         return dataclasses.replace(floor, kind=kind)
+
+
+COLUMNS = (
+    *("n", "optimal", "unigram", "last_symbol", "floor_r1", "floor_r2", "eps", "model"),
+    *("model_stderr", "p0", "eps_kind", "floor_kind", "floor_stderr", "log10_eps"),
+)
+NUM_SHOWN = 10  # columns that are printed, the first
+FLOORS = {"last": "floor_r1", "query": "floor_r2"}  # by the reading
+
+
+def entropy_report(
+    rows: Sequence[Mapping[str, Any]],  # one for each length
+    has_theorem: bool,  # that puts a floor above the optimum
+    reading: str | None,  # of the measured model; None without one
+) -> str:
+    """Table of levels and floors by length n, and a sentence on a model and its floor."""
+    last, said = rows[-1], []
+    floors = "the floors are those of a model in which one symbol has no influence"
+    if not has_theorem:
+        floors = "no theorem puts a floor above the optimum"
+    if reading is not None:
+        floors = f"floors are {last['floor_kind']} at n = {last['n']}"
+        above = last["model"] - last[FLOORS[reading]]
+        gap = last["unigram"] - last["model"]
+        said = [
+            "",
+            f"At n = {last['n']} the model has {last['model']:.6g} (standard error "
+            f"{last['model_stderr']:.2g}): {above:.3g} above its floor, {abs(gap):.3g} "
+            f"{'below' if gap >= 0 else 'above'} the best constant prediction.",
+        ]
+    table = column_table(rows, [(name, name) for name in COLUMNS[:NUM_SHOWN]], ".6g")
+    return "\n".join(["", f"Cross-entropies in nats; {floors}:", *table, *said, ""])

@@ -1,29 +1,38 @@
-"""Columns of an attention matrix under a substitution: column i, the substituted, and others.
+"""Rows around column i, the substituted one, at its centre; other columns by their sizes.
 
-A substitution replaces one token of the input. A column is an input row as a key and value;
-its change is known by a centre, a computed vector, and a radius, a bound on the distance
-from it. Column i is followed to the centre of its change, all others by the sizes of theirs.
-The mean value m, the spread and the weights of the *other* columns do not change when column
-i moves to its centre. Where column i is a row's top column, the one of largest weight, they
-are held by the base pass, the evaluation on the unchanged input; otherwise its weight is at
-most 1/2, and nothing is lost by subtraction. The others enter a row's bound through three
-sums over the columns: two products of an n x n matrix of the base pass, formed tile by tile,
-with sizes, and one with value sizes. They bound, with d_w the change of score w and c_w the
-weights among the others, the slack sum c_w (exp|d_w| - 1), the remainder of the mean's
-change beyond its linear part, and the values' changes. Slopes are derivatives of scores in
-the query. A row's own query moves its attention-weighted mean by a linear part, C dq, C the
-covariance of values and slopes, and a rest: docs/certificates.md, section 4. Value space is
-the space after the output projection.
+A substitution replaces one token of the input; the base pass is the evaluation on the
+unchanged one. A column is an input row as a key and value; its change is known by a centre,
+a computed vector, and a radius, a bound on the distance from it. All rows of a middle layer
+are changed with one matrix product per head: the reference is the base pass with column i at
+its centre. The mean value m, the spread and the weights of the *other* columns do not change
+when column i moves to its centre. Where column i is a row's top column, the one of largest
+weight, they are held by the base pass; otherwise its weight is at most 1/2, and nothing is
+lost by subtraction. The others enter a row's bound through three sums over the columns: two
+products of an n x n matrix of the base pass, formed tile by tile, with sizes, and one with
+value sizes. They bound, with d_w the change of score w and c_w the weights among the others,
+the slack sum c_w (exp|d_w| - 1), the remainder of the mean's change beyond its linear part,
+and the values' changes. Slopes are derivatives of scores in the query. A row's own query
+moves its attention-weighted mean by a linear part, C dq, C the covariance of values and
+slopes, and a rest: docs/certificates.md, section 4. Value space is the space after the
+output projection.
 """
 
-from typing import TypeAlias
+import functools
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from bounds.lemma5.certificate.base_radius import LayerBase, rule_of
-from bounds.lemma5.certificate.mean_deviation import odds_change
+from bounds.lemma5.certificate.mean_deviation import (
+    ColumnMove,
+    OtherMoves,
+    inflate,
+    mean_deviation,
+    odds_change,
+    own_score_error,
+)
 from bounds.lemma5.certificate.norm_gain import distances, vector_norms
 from bounds.lemma5.certificate.order import (
     greatest,
@@ -32,18 +41,29 @@ from bounds.lemma5.certificate.order import (
     resting_on,
     surely_above,
 )
-from bounds.lemma5.certificate.pointwise import MovedRows, OwnMove
+from bounds.lemma5.certificate.pointwise import (
+    BaseRows,
+    MovedRows,
+    OwnMove,
+    behind_norm,
+    carry,
+    carry_radius,
+)
 from bounds.lemma5.certificate.row_base import (
     RowTile,
     key_slopes,
     project_values,
+    read_inputs,
     row_weights,
     swap_rows,
 )
+from bounds.lemma5.certificate.sections import entering
 from bounds.numbers.norms import contract
+from bounds.readings import norm_before
 from jax_models.model.attending import compute_scores, project, score_changes
 from jax_models.model.mask import visible
 from jax_models.model.pytree import pytree
+from jax_models.run.blocks import map_rows, row_block
 from jax_models.weighting import Column
 from jax_models.weighting.base import same_position
 
@@ -332,3 +352,105 @@ def other_sums(
     slack = jnp.where(column.lost, jnp.inf, slack)
     largest = jnp.broadcast_to(others.largest_value[:, None], slack.shape)
     return slack, remainder, common * values * column.rest, largest
+
+
+@jax.jit
+def move_all_rows(held: LayerBase, moved: MovedRows) -> MovedRows:
+    """Changes of a layer's output rows, all but row i, from its input's changes `moved`."""
+    # Row i, the substituted one, is filled with meaningless numbers: `move_one_row` is
+    # for it.
+    inner = read_inputs(held, moved)
+    streams = (moved.centre, moved.radius, inner.centre, inner.radius)
+    changes = inner.substituted(), other_columns(held, inner), streams
+    return MovedRows(moved.position, *_map_tiles(held, *changes))
+
+
+@jax.jit
+def replace_column(held: LayerBase, own: OwnMove) -> RowMoves:
+    """Centres and radii of changes of output rows w != i, if only input row i changes."""
+    # Where the radius of row i's change is 0 the centres are exact, and the radii
+    # contain rounding alone. Row i itself is filled with meaningless numbers.
+    norm = norm_before(held.layer)
+    if norm is not None:
+        row, known = held.rows[own.position], held.radius.rows[own.position]
+        found = behind_norm(norm, row, own.centre, own.radius, known)
+        own = OwnMove(own.position, *found)
+    return _map_tiles(held, own, None, None)
+
+
+def _map_tiles(
+    held: LayerBase, own: OwnMove, others: OtherColumns | None, streams: Any
+) -> Any:
+    by_row, layer = swap_rows((held.queries, held.summary)), held.layer
+    h, n, p = layer.attention.num_heads, held.rows.shape[0], own.radius.shape[0]
+    f, width = layer.feed_forward.w1.shape
+    # A row needs two numbers per head and key where all columns move, one in each of
+    # the two n x n matrices, and its neurons for each substitution.
+    pairs = 0 if streams is None else 2 * h * n
+    block = row_block(held.position.shape[0], max(pairs, p * max(f, 4 * width)))
+    rows = (held.position, by_row, held.base, held.radius.by_row, held.spread, streams)
+    return map_rows(functools.partial(_tile, held, own, others), rows, block)
+
+
+def _tile(
+    held: LayerBase, own: OwnMove, others: OtherColumns | None, rows: Any
+) -> RowMoves:
+    """Centres and radii of some output rows' changes; `others` None if only row i moves."""
+    at, by_row, base, known, spread, streams = rows
+    layer, constants, roundoff = held.layer, held.constants, held.roundoff
+    queries, summary = swap_rows(by_row)
+    rule = rule_of(held, at)
+    tile = RowTile(at, queries, summary, spread, rule, inflate(rule, held, known))
+    column = see_column(held, tile, own)
+    heads, moved = column.mean_change.swapaxes(0, 1), None
+    radius = jnp.zeros((at.shape[0], own.radius.shape[0]), heads.dtype)
+    change = jnp.zeros((*radius.shape, held.rows.shape[1]), heads.dtype)
+    if others is not None:
+        change, radius = streams[0].swapaxes(1, 2), streams[1]
+        query = move_own_query(held, tile, column, streams[2:])
+        # (1 - a_i) C dq, the effect of the row's own query to first order.
+        heads += column.remain[:, :, None] * query.linear
+        moved = query, other_sums(held, tile, others, column, query)
+    deviation = _deviation(held, tile, own, column, moved)
+
+    # [heads, rows, d_v, substitutions] to [rows, substitutions, heads d_v].
+    joined = heads.transpose(1, 3, 0, 2).reshape(*radius.shape, -1)
+    base, norms, known = jax.tree.map(lambda x: x[:, None], (base, spread.norms, known))
+    carried, rounding = carry(held, base, known, {"y": change, "heads": joined})
+    around = BaseRows(base.rows, norms, known.rows)
+    # Heads and the sum round like their terms, and are carried on like any error.
+    by_head = vector_norms(heads.swapaxes(2, 3))
+    by_head = by_head * constants.output_entries[:, None, None]
+    deviation = deviation + column.rounding + roundoff.sums * by_head
+    radius = radius + roundoff.local * vector_norms(change)
+    balls = entering(layer, radius, deviation)
+    out = carry_radius(held, around, carried, rounding, balls)
+    return carried[layer.writes.output].swapaxes(1, 2), out
+
+
+def _deviation(
+    held: LayerBase,
+    rows: RowTile,
+    own: OwnMove,
+    column: OwnColumn,
+    moved: tuple[OwnQuery, tuple[ByPair, ByPair, ByPair, ByPair]] | None,
+) -> ByPair:
+    """Radii of head outputs' changes in value space, without the centres' own rounding."""
+    still = jnp.zeros_like(column.weight)
+    slack, remainder, values, largest, query_size, linear = (still,) * 6
+    if moved is not None:
+        query, (slack, remainder, values, largest) = moved
+        query_size, linear = query.size, query.linear_size
+        remainder = remainder + query.linear_radius
+    slope = key_slopes(rows.rule, rows.queries, column.slopes, rows.inflation.key_slope)
+    moves = (query_size, column.steep), (own.radius, slope)
+    error = own_score_error(rows.rule, *moves)
+    own_value = (held.constants.value[:, None] * own.radius)[:, None]
+    own_value = jnp.broadcast_to(own_value, still.shape)
+    log_weight = rows.inflation.weight[..., None]
+    exponent, farthest = error + column.score_error, column.farthest + largest
+    one = ColumnMove(column.weight, column.remain, exponent, column.jump, own_value)
+    others = OtherMoves(slack, linear, remainder, values, largest, farthest)
+    deviation = mean_deviation(one, others, log_weight)
+    # The centre takes (1 - a_i) l with the computed a_i.
+    return deviation + linear * odds_change(column.weight, column.remain, log_weight)

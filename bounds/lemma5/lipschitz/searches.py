@@ -1,45 +1,187 @@
 """Estimate of a Lipschitz constant at one length: three searches over several inputs.
 
-It is that of a model's output in the embedding of one position; the local norm is that of
-the output's Jacobian in that row at one input. The query is the row that is read, the target
-its activation or logits; a substitution replaces one token, its influence is the norm of the
-output's change; an ascent maximises the local norm over embedding rows y^(0) in a ball.
-Estimates are ratios that were observed. The constant is at least as large, up to rounding,
-and may be larger: an estimate is neither a `Bound` nor a `Claim` and never enters a
-certificate.
+It is that of a model's output in the embedding of one position. y_q is the output at the
+query, the row that is read (its target: activation or logits), J_i its Jacobian in the
+embedding row y_i^(0) of position i, and the local norm |J_i| at one input. One reverse pass
+per output coordinate gives that row of all J_i at once, d passes and not n; then all norms
+are power iterations together. Of an output wider than `MAX_ROWS` only as many random
+orthonormal directions Q are taken, |Q J_i| <= |J_i|, and the largest are iterated anew with
+jvp and vjp of the model itself. A substitution replaces one token, its influence is the norm
+of the output's change; an ascent maximises the local norm over embedding rows y^(0) in a
+ball. Estimates are ratios that were observed. The constant is at least as large, up to
+rounding, and may be larger: an estimate is neither a `Bound` nor a `Claim`.
 """
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from bounds.all_inputs.ascent import ascend, log_norm
 from bounds.all_inputs.universe import check_watched
 from bounds.curves.inputs import InputSource, check_changeable, open_inputs
 from bounds.influence import compute_influence
 from bounds.influence.targets.base import PlainTarget
+from bounds.influence.targets.change import read_target
 from bounds.lemma5.constants.model_constants import refuse_hard
-from bounds.lemma5.lipschitz.jacobian import block_norms, output_at
-from bounds.numbers.norms import scaled_norm
+from bounds.numbers.norms import contract, scaled_norm
 from bounds.readings import of_one_text, unsupported_dropout
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integer
 from jax_models.model.reweight import at_length
 from jax_models.model.transformer import embedded, encode_positions
 from jax_models.run.device_memory import PYTHON_STEP, require_operations
+from jax_models.run.differentiable import forward_embeddings
 from jax_models.run.evaluate import check_tokens
 
 Rows: TypeAlias = Float[Array, "tokens width"]
 Tokens: TypeAlias = Int[np.ndarray, "tokens"]
 Scalar: TypeAlias = Float[Array, ""]
 Row: TypeAlias = Float[Array, "width"]
+Moves: TypeAlias = Float[Array, "positions width"]
+Vectors: TypeAlias = Float[Array, "maps _"]
+Count: TypeAlias = Int[Array, ""]
+
+# Relative growth of a norm in one iteration below which it counts as settled.
+SETTLED = 1e-10
+ITERATIONS = 200
+MAX_ROWS = 64
+MAX_ELEMENTS = 2**26  # of all blocks together, half a gigabyte in float64
+CANDIDATES = 8
+PASSES_AT_ONCE = 16
+
+
+def power_iteration(
+    product: Callable[[Array], Array],
+    transpose: Callable[[Array], Array],
+    start: Float[Array, "maps width"],
+    iterations: int,
+) -> tuple[Float[Array, "maps"], Float[Array, "maps width"], Count]:
+    """Lower estimates of the norms of linear maps A_b, by v <- A^T A v / |.|."""
+
+    # Every value is |A_b v_b| of a unit vector v_b, hence at most the operator norm up
+    # to rounding, and grows with the iterations, which stop when none grows any more.
+    # `product` maps the vectors to images, `transpose` images back. The vectors and the
+    # number of iterations are returned, too.
+    def normalise(vectors: Vectors, otherwise: Vectors) -> Vectors:
+        norm = scaled_norm(vectors)[:, None]
+        return jnp.where(norm > 0, vectors / jnp.where(norm > 0, norm, 1), otherwise)
+
+    def step(
+        state: tuple[Shaped[Array, "..."], ...],
+    ) -> tuple[Shaped[Array, "..."], ...]:
+        count, vectors, norms, _ = state
+        image = product(vectors)
+        new = scaled_norm(image)
+        # The image as a unit vector, so that its square cannot leave the float range.
+        moved = normalise(transpose(normalise(image, image)), vectors)
+        return count + 1, moved, new, (new > norms * (1 + SETTLED)).any()
+
+    unsettled = lambda state: state[3] & (state[0] < iterations)
+    unit = normalise(start, jnp.ones_like(start) / start.shape[-1] ** 0.5)
+    # Below every norm, so that the first step counts as growth and the loop goes on.
+    below = -jnp.ones(start.shape[:-1], start.dtype)
+    first = (jnp.zeros((), jnp.int32), unit, below, jnp.ones((), bool))
+    count, vectors, _, _ = jax.lax.while_loop(unsettled, step, first)
+    return scaled_norm(product(vectors)), vectors, count
+
+
+def output_at(
+    model: Transformer, rows: Rows, query: int, target: str
+) -> Float[Array, "outputs"]:
+    """Target (activation or logits) at the query, a function of all embedding rows y^(0)."""
+    (y,) = forward_embeddings(model, rows, jnp.asarray([query], jnp.int32))
+    return read_target(model, y, target)
+
+
+def _output_directions(
+    width: int, elements: int, seed: int
+) -> Float[np.ndarray, "directions outputs"]:
+    """Orthonormal output directions: all, or a random subspace of a wide output."""
+    count = min(width, MAX_ROWS, max(CANDIDATES, MAX_ELEMENTS // elements))
+    if count == width:
+        return np.eye(width)
+    gaussian = np.random.default_rng(seed).standard_normal((width, count))
+    return np.linalg.qr(gaussian)[0].T
+
+
+@functools.partial(jax.jit, static_argnames=("query", "target"))
+def _sketched_norms(
+    model: Transformer,
+    rows: Rows,
+    directions: Float[Array, "directions outputs"],
+    start: Rows,
+    *,
+    query: int,
+    target: str,
+) -> tuple[Float[Array, "tokens"], Rows, Count]:
+    """Lower estimates of |Q J_i|, Q `directions`; vectors that attain them; iterations."""
+    _, pull = jax.vjp(lambda z: output_at(model, z, query, target), rows)
+    blocks = jax.lax.map(
+        lambda direction: pull(direction)[0], directions, batch_size=PASSES_AT_ONCE
+    )  # [k, n, d]
+    return power_iteration(
+        lambda v: contract("knd,nd->nk", blocks, v),
+        lambda u: contract("knd,nk->nd", blocks, u),
+        start,
+        ITERATIONS,
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("query", "target"))
+def norms_at(
+    model: Transformer,
+    rows: Rows,
+    positions: Int[Array, "positions"],
+    start: Moves,
+    *,
+    query: int,
+    target: str,
+) -> tuple[Float[Array, "positions"], Moves, Count]:
+    """Lower estimates of |J_i| at `positions`; vectors that attain them; iterations."""
+    function = lambda z: output_at(model, z, query, target)
+    _, pull = jax.vjp(function, rows)
+
+    def product(vectors: Moves) -> Float[Array, "positions outputs"]:
+        def one(at: Count, vector: Float[Array, "width"]) -> Float[Array, "outputs"]:
+            tangent = jnp.zeros_like(rows).at[at].set(vector)
+            return jax.jvp(function, (rows,), (tangent,))[1]
+
+        return jax.vmap(one)(positions, vectors)
+
+    def transpose(images: Float[Array, "positions outputs"]) -> Moves:
+        return jax.vmap(lambda at, image: pull(image)[0][at])(positions, images)
+
+    return power_iteration(product, transpose, start, ITERATIONS)
+
+
+def block_norms(
+    model: Transformer, rows: Rows, *, query: int, target: str, seed: int
+) -> tuple[Float[np.ndarray, "tokens"], Float[np.ndarray, "tokens width"], int]:
+    """Lower estimates of |d y_q / d y_i^(0)|_2 at `rows`, for every position i."""
+    # With them the unit directions that attain them, and the number of iterations.
+    how: Any = {"query": query, "target": target}
+    width = model.width if target == "activation" else model.classes
+    assert width is not None
+    directions = _output_directions(width, rows.shape[0] * model.width, seed)
+    start = np.random.default_rng(seed).standard_normal(rows.shape)
+    found = _sketched_norms(
+        model, rows, *(jnp.asarray(x, rows.dtype) for x in (directions, start)), **how
+    )
+    norms, vectors, count = (np.array(x) for x in found)
+    if len(directions) == width:
+        return norms, vectors, int(count)
+    at = np.argsort(-norms, kind="stable")[:CANDIDATES]
+    again = norms_at(model, rows, jnp.asarray(at), jnp.asarray(vectors[at]), **how)
+    # From a vector that a part of the output gave, the whole output gives no less.
+    norms[at], vectors[at] = np.asarray(again[0]), np.asarray(again[1])
+    return norms, vectors, int(count) + int(again[2])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.lemma5.certificate import base_pass, mean_deviation, one_row, pointwise
+from bounds.lemma5.certificate import (
+    base_pass,
+    mean_deviation,
+    own_column,
+    pointwise,
+)
 from bounds.lemma5.certificate.sections import layer_constants
 from jax_models.model.transformer import apply_layer
 from tests.bounds.lemma5.certificate.one_layer import (
@@ -105,13 +110,13 @@ def without_weight_change(plant):
         )
         return mean_deviation.mean_deviation(own, others, *given)
 
-    for module in (base_pass, one_row):
+    for module in (base_pass, own_column):
         plant(module, "mean_deviation", planted)
 
 
 def without_own_query(plant):
     """Planted: a row's own query is taken not to move."""
-    true_error, true_query = one_row.own_score_error, base_pass.move_own_query
+    true_error, true_query = base_pass.own_score_error, own_column.move_own_query
 
     def no_query(rule, query, key):
         return true_error(rule, (0 * query[0], query[1]), key)
@@ -122,8 +127,8 @@ def without_own_query(plant):
             found, size=0 * found.size, linear_radius=0 * found.linear_radius
         )
 
-    plant(one_row, "own_score_error", no_query)
-    plant(base_pass, "move_own_query", no_size)
+    plant(base_pass, "own_score_error", no_query)
+    plant(own_column, "move_own_query", no_size)
 
 
 def without_flips(plant):

@@ -16,8 +16,7 @@ import jax_models as jm
 from bounds.curves.inputs import GivenInputs
 from bounds.lemma5.lipschitz import Estimate, estimate_lipschitz
 from bounds.lemma5.lipschitz.curve import log10_lipschitz
-from bounds.lemma5.lipschitz.jacobian import output_at
-from bounds.lemma5.lipschitz.searches import ascend_in_ball, ball_radius
+from bounds.lemma5.lipschitz.searches import ascend_in_ball, ball_radius, output_at
 from bounds.numbers.bound import Bound, Sense
 from jax_models.model.transformer import embed, encode_positions
 from tests.architecture import small_model

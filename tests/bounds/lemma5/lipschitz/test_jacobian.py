@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bounds.lemma5.lipschitz import jacobian
-from bounds.lemma5.lipschitz.jacobian import (
+from bounds.lemma5.lipschitz import searches
+from bounds.lemma5.lipschitz.searches import (
     block_norms,
     norms_at,
     output_at,
@@ -79,8 +79,8 @@ def test_a_wide_output_is_seen_through_few_directions(monkeypatch):
     model, rows = setting("two layers")
     how = {"query": 4, "target": "activation"}
     expected = dense_norms(model, rows, **how)
-    monkeypatch.setattr(jacobian, "MAX_ROWS", 2)
-    monkeypatch.setattr(jacobian, "CANDIDATES", 2)
+    monkeypatch.setattr(searches, "MAX_ROWS", 2)
+    monkeypatch.setattr(searches, "CANDIDATES", 2)
     norms, *_ = block_norms(model, rows, seed=0, **how)
     again, *_ = block_norms(model, rows, seed=0, **how)
     assert (norms == again).all()
@@ -99,7 +99,7 @@ def test_a_planted_error_is_caught(plant):
         fixed = jax.lax.stop_gradient(output_at(model, rows, query, target))
         return 0.999 * output_at(model, rows, query, target) + 0.001 * fixed
 
-    plant(jacobian, "output_at", partly_fixed)
+    plant(searches, "output_at", partly_fixed)
     norms, *_ = block_norms(model, rows, seed=0, **how)
     assert not np.allclose(norms, expected, rtol=1e-6)
 
