@@ -39,7 +39,6 @@ from jax_models.languages import (
     DyckSource,
     ParitySource,
     Source,
-    dyck_source,
 )
 
 Strings: TypeAlias = Int[np.ndarray, "inputs tokens"]
@@ -185,7 +184,7 @@ class DyckTheorem(FloorTheorem):
     def kind_shares(self, length: int, reading: str) -> dict[int, float]:
         """Returns P_0(n) under R1, P(H_n > 0) under R2, and the rest outside pairs."""
         # law[1] has the walks whose last step goes down: x_n closes.
-        law = dyck_source.step_law(length, self.up_probability)
+        law = DyckSource(self.up_probability).step_law(length)
         paired = law[1, 1:].sum() if reading == "last" else law[:, 1:].sum()
         others = law[0].sum() + law[1, 0] if reading == "last" else law[:, 0].sum()
         return {0: float(paired), OUTSIDE: float(others)}

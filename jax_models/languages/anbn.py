@@ -3,9 +3,9 @@
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Int, PRNGKeyArray
+from jaxtyping import Int, PRNGKeyArray
 
-from jax_models.languages.base import Language, Strings
+from jax_models.languages.base import Language, Members, Rows, Strings
 from jax_models.languages.ones import turn_one
 
 
@@ -29,9 +29,7 @@ class AnBn(Language):
         """Draws a^floor(n/2) b^ceil(n/2), with one symbol changed in half of the cases."""
         return turn_one(key, _halves(length), count)
 
-    def holds(
-        self, strings: Int[np.ndarray, "inputs tokens"]
-    ) -> Bool[np.ndarray, "inputs"]:
+    def holds(self, strings: Rows) -> Members:
         """Decides for each row whether it is a^m b^m, which is of even length."""
         length = strings.shape[1]
         if length % 2:

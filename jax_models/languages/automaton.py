@@ -9,6 +9,7 @@ P(at least m more symbols | s).
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,9 @@ from jax_models.arguments import (
 from jax_models.errors import InputError
 from jax_models.languages.base import Following, Prefixes, Source, Strings, entropy
 from jax_models.run.device_memory import PYTHON_STEP, require_memory, require_operations
+
+Weights: TypeAlias = Float[Array, "states"]
+PerString: TypeAlias = Int[Array, "inputs"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,7 +337,7 @@ def draw_strings(
     key: PRNGKeyArray,
     odds: Float[Array, "states symbols"],
     table: Int[Array, "states symbols"],  # transitions
-    ends: Float[Array, "states"],  # weights of states after the last symbol
+    ends: Weights,  # weights of states after the last symbol
     start: int,
     length: int,
     count: int,
@@ -341,15 +345,11 @@ def draw_strings(
     """Strings drawn in proportion to odds times end weight; a number, 0 if none exists."""
     possible = odds > 0
 
-    def forth(
-        met: Float[Array, "states"], _: None
-    ) -> tuple[Float[Array, "states"], Float[Array, "states"]]:
+    def forth(met: Weights, _: None) -> tuple[Weights, Weights]:
         moved = jnp.where(possible, met[:, None], 0)
         return jnp.zeros_like(met).at[table].max(moved), met
 
-    def back(
-        later: Float[Array, "states"], met: Float[Array, "states"]
-    ) -> tuple[Float[Array, "states"], Float[Array, "states"]]:
+    def back(later: Weights, met: Weights) -> tuple[Weights, Weights]:
         # States that no prefix of this length is in would set the scale, at which those
         # that it is in may underflow.
         weights = met * (odds * later[table]).sum(axis=1)
@@ -357,9 +357,8 @@ def draw_strings(
         return weights / jnp.where(most > 0, most, 1), later
 
     def step(
-        state: Int[Array, "..."],
-        now: tuple[Float[Array, "states"], Float[Array, "inputs"]],
-    ) -> tuple[Int[Array, "..."], Int[Array, "..."]]:
+        state: PerString, now: tuple[Weights, Float[Array, "inputs"]]
+    ) -> tuple[PerString, PerString]:
         later, u = now
         ladder = jnp.cumsum(odds * later[table], axis=1)
         goal = ladder[state]

@@ -33,6 +33,9 @@ from jax_models.run.device_memory import require_memory
 END = "$"
 
 Strings: TypeAlias = Int[Array, "inputs tokens"]
+# Strings of symbols in NumPy, and whether each is a member.
+Rows: TypeAlias = Int[np.ndarray, "inputs tokens"]
+Members: TypeAlias = Bool[np.ndarray, "inputs"]
 Prefixes: TypeAlias = Int[Array, "... tokens"]
 # Distributions of the symbol after 1, 2, …, n symbols.
 Following: TypeAlias = Float[Array, "... tokens classes"]
@@ -67,9 +70,7 @@ class Language(abc.ABC):
         """Draws `count` independent strings of `length` symbols."""
 
     @abc.abstractmethod
-    def holds(
-        self, strings: Int[np.ndarray, "inputs tokens"]
-    ) -> Bool[np.ndarray, "inputs"]:
+    def holds(self, strings: Rows) -> Members:
         """Decides for each string whether it is in the language: booleans [count]."""
 
     @property

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Int, PRNGKeyArray
+from jaxtyping import Int, PRNGKeyArray
 
 from jax_models.arguments import expect_integer
 from jax_models.errors import InputError
-from jax_models.languages.base import Language, Strings
+from jax_models.languages.base import Language, Members, Rows, Strings
 
 BRACKETS = ("()", "[]", "{}", "<>")
 
@@ -78,7 +78,6 @@ def _draw(
     count: int,
     num_types: int,
 ) -> Strings:
-
     def one(key: PRNGKeyArray) -> Int[Array, "tokens"]:
         path_key, type_key = jax.random.split(key)
         return type_brackets(type_key, path(path_key, length), num_types)
@@ -86,9 +85,7 @@ def _draw(
     return jax.vmap(one)(jax.random.split(key, count)).astype(jnp.int32)
 
 
-def _final_heights(
-    strings: Int[np.ndarray, "inputs tokens"],
-) -> Int[np.ndarray, "inputs"]:
+def final_heights(strings: Rows) -> Int[np.ndarray, "inputs"]:
     """Final height of each row that is a prefix of a word, -1 for any other row."""
     if not strings.shape[1]:
         return np.zeros(len(strings), np.int64)
@@ -149,11 +146,9 @@ class DyckWords(_Brackets):
             )
         return _draw(key, word_path, length, count, self.num_types)
 
-    def holds(
-        self, strings: Int[np.ndarray, "inputs tokens"]
-    ) -> Bool[np.ndarray, "inputs"]:
+    def holds(self, strings: Rows) -> Members:
         """Decides for each row whether it is a word."""
-        return _final_heights(strings) == 0
+        return final_heights(strings) == 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +171,6 @@ class DyckPrefixes(_Brackets):
         """Draws prefixes of uniform nesting, with fair types."""
         return _draw(key, prefix_path, length, count, self.num_types)
 
-    def holds(
-        self, strings: Int[np.ndarray, "inputs tokens"]
-    ) -> Bool[np.ndarray, "inputs"]:
+    def holds(self, strings: Rows) -> Members:
         """Decides for each row whether it is a prefix of a word."""
-        return _final_heights(strings) >= 0
+        return final_heights(strings) >= 0

@@ -11,13 +11,13 @@ states. H_n is the height after n symbols, 0 to n: its laws are arrays [n + 1].
 import abc
 import dataclasses
 import math
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from jax_models.arguments import expect_integer
 from jax_models.languages.automaton import AutomatonSource
@@ -29,32 +29,44 @@ from jax_models.languages.base import (
     binary_entropy,
     check_probability,
 )
-from jax_models.languages.dyck import brackets_of
+from jax_models.languages.dyck import brackets_of, final_heights
 from jax_models.run.device_memory import require_memory
 
 # Heights of strings, and the types of their brackets by height, or the moves.
 Walks: TypeAlias = tuple[Int[Array, "inputs"], Int[Array, "inputs ..."]]
 # Open brackets of strings: number, types, validity.
-OpenBrackets: TypeAlias = tuple[
-    Int[Array, "..."], Int[Array, "..."], Bool[Array, "..."]
-]
+Integers: TypeAlias = Int[Array, "..."]
+OpenBrackets: TypeAlias = tuple[Integers, Integers, Bool[Array, "..."]]
+# P(step n goes up or down, H_n = h | at least n symbols).
+StepLaw: TypeAlias = Float[np.ndarray, "2 heights"]
 
 
+@dataclasses.dataclass(frozen=True)
 class BracketSource(Source):
     """Source of words over k bracket types, ended where the walk of heights falls below 0."""
 
-    num_types: int
-    max_height: int | None = None  # the largest height, None where there is none
+    up_probability: float = 0.25
+    num_types: int = 2
+    max_height: ClassVar[int | None] = (
+        None  # the largest height, None where there is none
+    )
 
-    @abc.abstractmethod
+    def __post_init__(self) -> None:
+        """Checks the probability p of an opening bracket and the number of types k."""
+        check_probability("bracket probability p", self.up_probability)
+        symbols = brackets_of(self.num_types)
+        vars(self).update(name=f"dyck{self.num_types}", symbols=symbols)
+
     def up_probabilities(
-        self, heights: Shaped[np.ndarray, "..."]
+        self, heights: Int[np.ndarray, "..."]
     ) -> Float[np.ndarray, "..."]:
-        """Returns u_h, the probability of an opening bracket, for each height h."""
+        """Returns u_h, p below the largest height h and 0 there, for each height h."""
+        highest = math.inf if self.max_height is None else self.max_height
+        return np.where(heights < highest, self.up_probability, 0.0)
 
     @abc.abstractmethod
-    def step_law(self, length: int) -> Float[np.ndarray, "2 heights"]:
-        """Returns P(step n goes up or down, H_n = h | at least n symbols) [2, heights]."""
+    def step_law(self, length: int) -> StepLaw:
+        """Returns P(step n goes up or down, H_n = h | at least n symbols)."""
 
     @abc.abstractmethod
     def draw_steps(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
@@ -63,20 +75,35 @@ class BracketSource(Source):
     @property
     def first_symbol(self) -> tuple[float, ...]:
         """Distribution of the first symbol: an opening bracket, or END, which is last."""
-        up = float(self.up_probabilities(np.zeros(())))
+        up = float(self.up_probabilities(np.zeros((), int)))
         return (*(up / self.num_types, 0.0) * self.num_types, 1 - up)
 
     def draw(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws the walk of heights, then a type for each pair of brackets."""
         step_key, type_key = jax.random.split(key)
         steps = self.draw_steps(step_key, length, count)
-        reached = _highest(length, self.max_height)
-        return type_walks(type_key, steps, self.num_types, reached)
+        kinds = jax.random.randint(
+            type_key, (length, count), 0, self.num_types, jnp.int32
+        )
+        row = jnp.arange(count, dtype=jnp.int32)
+
+        # A stack of types is, for batches, several times faster than `dyck.type_brackets`.
+        def step(state: Walks, now: Walks) -> tuple[Walks, Int[Array, "inputs"]]:
+            (height, types), (move, kind) = state, now
+            level = jnp.maximum(height, height + move)  # the unit of height crossed
+            kind = jnp.where(move > 0, kind, types[row, level])
+            types = types.at[row, level].set(kind, unique_indices=True)
+            return (height + move, types), 2 * kind + (1 - move) // 2
+
+        levels = min(length, self.max_height or length) + 1
+        first = jnp.zeros(count, jnp.int32), jnp.zeros((count, levels), jnp.int32)
+        return jax.lax.scan(step, first, (steps.T, kinds))[1].T
 
     def next_symbol(self, tokens: Prefixes) -> Following:
         """Returns the distribution of the symbol after each prefix."""
-        k, reached = self.num_types, _highest(tokens.shape[-1], self.max_height)
-        heights, tops, possible = open_brackets(tokens, k, self.max_height)
+        k, length = self.num_types, tokens.shape[-1]
+        reached = min(length, self.max_height or length)
+        heights, tops, possible = open_brackets(tokens, k, reached)
         ups = jnp.asarray(self.up_probabilities(np.arange(reached + 1)))
         up = jnp.where(possible, ups[heights], 0.0)[..., None]
         down = jnp.where(possible, 1 - ups[heights], 0.0)[..., None]
@@ -110,59 +137,25 @@ class BracketSource(Source):
         return float(law @ np.array(each)[np.searchsorted(np.unique(up), up)])
 
     def prefixes(self, length: int) -> Int[np.ndarray, "prefixes tokens"]:
-        """Returns every prefix of a length, each once, for k ** length below 2 ** 63."""
-        k, deepest = self.num_types, self.max_height or length
-        strings, heights = np.zeros((1, 0), np.int32), np.zeros(1, int)
-        open_types = np.zeros(1, np.int64)  # a number in base k, the innermost last
+        """Returns every prefix of a length, each once."""
+        openings = np.arange(0, 2 * self.num_types, 2, dtype=np.int32)
+        strings = np.zeros((1, 0), np.int32)
         for _ in range(length):
-            up, down = np.flatnonzero(heights < deepest), np.flatnonzero(heights)
-            kind = np.tile(np.arange(k), up.size)
-            at = np.concatenate([np.repeat(up, k), down])
-            top = open_types[down] % k
-            symbol = np.concatenate([2 * kind, 2 * top + 1]).astype(np.int32)
-            open_types = np.concatenate(
-                [open_types[at[: kind.size]] * k + kind, open_types[down] // k]
-            )
-            strings = np.column_stack([strings[at], symbol])
-            heights = heights[at] + np.where(symbol % 2, -1, 1)
+            last = np.tile(openings, len(strings))
+            before = np.repeat(strings, openings.size, axis=0)
+            ended = [np.column_stack([before, last + closes]) for closes in (0, 1)]
+            strings = np.concatenate(ended)
+            heights = final_heights(strings)
+            kept = (heights >= 0) & (heights <= (self.max_height or length))
+            strings = strings[kept]
         return strings
 
 
-def _highest(length: int, max_height: int | None) -> int:
-    return length if max_height is None else min(length, max_height)
+def open_brackets(tokens: Prefixes, num_types: int, reached: int) -> OpenBrackets:
+    """Returns the open brackets after each symbol: number, innermost type and validity.
 
-
-def type_walks(
-    key: PRNGKeyArray,
-    # walks that stay in 0 … max_height, +1 and -1
-    steps: Strings,
-    num_types: int,
-    max_height: int,
-) -> Strings:
-    """Returns the brackets of walks: openings of random types, closings that match."""
-    # A stack of types is, for batches, several times faster than `dyck.type_brackets`.
-    count, n = steps.shape
-    kinds = jax.random.randint(key, (n, count), 0, num_types, jnp.int32)
-    row = jnp.arange(count, dtype=jnp.int32)
-
-    def step(state: Walks, now: Walks) -> tuple[Walks, Int[Array, "inputs"]]:
-        (height, types), (move, kind) = state, now
-        level = jnp.maximum(height, height + move)  # the unit of height that is crossed
-        kind = jnp.where(move > 0, kind, types[row, level])
-        types = types.at[row, level].set(kind, unique_indices=True)
-        return (height + move, types), 2 * kind + (1 - move) // 2
-
-    first = jnp.zeros(count, jnp.int32), jnp.zeros((count, max_height + 1), jnp.int32)
-    _, tokens = jax.lax.scan(step, first, (steps.T, kinds))
-    return tokens.T
-
-
-def open_brackets(
-    tokens: Prefixes, num_types: int, max_height: int | None = None
-) -> OpenBrackets:
-    """Returns the open brackets after each symbol: number, innermost type and validity."""
-    n = tokens.shape[-1]
-    reached = _highest(n, max_height)
+    Not valid are strings that are no prefix of a word of at most `reached` open brackets.
+    """
 
     def step(
         state: OpenBrackets, token: Int[Array, ""]
@@ -185,7 +178,7 @@ def open_brackets(
         first = jnp.zeros((), jnp.int32), types, jnp.asarray(True)
         return jax.lax.scan(step, first, string)[1]
 
-    found = jax.vmap(one)(tokens.reshape(-1, n))
+    found = jax.vmap(one)(tokens.reshape(-1, tokens.shape[-1]))
     heights, tops, possible = (part.reshape(tokens.shape) for part in found)
     return heights, tops, possible
 
@@ -203,28 +196,24 @@ class DyckSource(BracketSource):
         InputError: if p is not inside (0, 1), or k is not 1 to 4.
     """
 
-    up_probability: float = 0.25
-    num_types: int = 2
-
-    def __post_init__(self) -> None:
-        """Checks the probability p and the number of types k."""
-        check_probability("bracket probability p", self.up_probability)
-        symbols = brackets_of(self.num_types)
-        vars(self).update(name=f"dyck{self.num_types}", symbols=symbols)
-
-    def up_probabilities(
-        self, heights: Shaped[np.ndarray, "..."]
-    ) -> Float[np.ndarray, "..."]:
-        """Returns p at every height."""
-        return np.full(np.shape(heights), self.up_probability)
-
-    def step_law(self, length: int) -> Float[np.ndarray, "2 heights"]:
+    def step_law(self, length: int) -> StepLaw:
         """Returns P(step n up or down, H_n = h | at least n symbols) in closed form."""
-        return step_law(length, self.up_probability)
+        n, h = length, np.arange(length + 1.0)
+        # Both shares add to 1: h (n + h + 2) + (h + 2)(n - h) = 2n (h + 1).
+        law = height_law(n, self.up_probability) / (2 * n * (h + 1))
+        return np.stack([law * h * (n + h + 2), law * (h + 2) * (n - h)])
 
     def log_survival(self, length: int) -> float:
         """Returns ln P(at least n symbols), from the numbers of paths."""
-        return log_survival(length, self.up_probability)
+        p = self.up_probability
+        _, logs, mode = _relative(length, p)
+        # ln Σ_h N(n, h) p^{(n+h)/2} q^{(n-h)/2}, N(n, h) paths from 0 to h: the mode's term,
+        # and the sum over its size.
+        down, up = (length - mode) // 2, (length + mode) // 2
+        paths = math.log((mode + 1) / (length + 1)) + math.lgamma(length + 2)
+        paths -= math.lgamma(down + 1) + math.lgamma(up + 2)
+        one = paths + up * math.log(p) + down * math.log1p(-p)
+        return one + math.log(np.exp(logs).sum())
 
     def draw_steps(self, key: PRNGKeyArray, length: int, count: int) -> Strings:
         """Draws H_n from its law, then the steps from the last to the first."""
@@ -266,17 +255,14 @@ class BoundedDyckSource(BracketSource):
         InputError: if p is not inside (0, 1), k is not 1 to 4, or D is below 1.
     """
 
-    up_probability: float = 0.25
-    num_types: int = 2
     depth: int = 4
 
     def __post_init__(self) -> None:
         """Checks the probability p, the number of types k and the depth D."""
-        check_probability("bracket probability p", self.up_probability)
-        symbols, depth = brackets_of(self.num_types), self.depth
-        expect_integer("depth", depth, 1)
-        name = f"dyck{self.num_types}_depth{depth}"
-        vars(self).update(name=name, symbols=symbols, max_height=depth)
+        super().__post_init__()
+        expect_integer("depth", self.depth, 1)
+        name = f"{self.name}_depth{self.depth}"
+        vars(self).update(name=name, max_height=self.depth)
 
     @property
     def heights(self) -> AutomatonSource:
@@ -290,13 +276,7 @@ class BoundedDyckSource(BracketSource):
             label=f"heights of {self.name}",
         )
 
-    def up_probabilities(
-        self, heights: Shaped[np.ndarray, "..."]
-    ) -> Float[np.ndarray, "..."]:
-        """Returns p for heights below the depth D, and 0 for D."""
-        return np.where(np.asarray(heights) < self.depth, self.up_probability, 0.0)
-
-    def step_law(self, length: int) -> Float[np.ndarray, "2 heights"]:
+    def step_law(self, length: int) -> StepLaw:
         """Returns P(step n up or down, H_n = h | at least n symbols), O(n D^2)."""
         return self.heights.joint_states(length)
 
@@ -317,31 +297,11 @@ def height_law(length: int, up_probability: float) -> Float[np.ndarray, "heights
     return law / law.sum()
 
 
-def log_survival(length: int, up_probability: float) -> float:
-    """Returns ln P(at least n symbols), summed over the final heights."""
-    _, logs, mode = _relative(length, up_probability)
-    # ln Σ_h N(n, h) p^{(n+h)/2} q^{(n-h)/2}, N(n, h) paths from 0 to h: the mode's term, and
-    # the sum over its size.
-    down, up = (length - mode) // 2, (length + mode) // 2
-    paths = math.log((mode + 1) / (length + 1)) + math.lgamma(length + 2)
-    paths -= math.lgamma(down + 1) + math.lgamma(up + 2)
-    one = paths + up * math.log(up_probability) + down * math.log1p(-up_probability)
-    return one + math.log(np.exp(logs).sum())
-
-
-def step_law(length: int, up_probability: float) -> Float[np.ndarray, "2 heights"]:
-    """Returns P(step n goes up or down, H_n = h | at least n symbols)."""
-    n, h = length, np.arange(length + 1.0)
-    # Both shares add to 1: h (n + h + 2) + (h + 2)(n - h) = 2n (h + 1).
-    law = height_law(length, up_probability) / (2 * n * (h + 1))
-    return np.stack([law * h * (n + h + 2), law * (h + 2) * (n - h)])
-
-
 def closing_above_ground(length: int, up_probability: float) -> float:
     """Returns P_0(n) = P(x_n closes, H_n > 0 | at least n symbols)."""
     # Something is still open after a closing bracket, so that which bracket closes next
     # cannot be read off x_n.
-    return float(step_law(length, up_probability)[1, 1:].sum())
+    return float(DyckSource(up_probability).step_law(length)[1, 1:].sum())
 
 
 def limiting_closing_above_ground(up_probability: float) -> tuple[float, float]:

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Int, PRNGKeyArray
+from jaxtyping import Int, PRNGKeyArray
 
 from jax_models.errors import InputError
-from jax_models.languages.base import Language, Strings
+from jax_models.languages.base import Language, Members, Rows, Strings
 
 WRITE, READ = 0, 1  # ids of the instructions w and r; i is 2, the bits 3 and 4
 NUM_INSTRUCTIONS = 3
@@ -59,9 +59,7 @@ class FlipFlop(Language):
             )
         return _draw(key, length // 2, count)
 
-    def holds(
-        self, strings: Int[np.ndarray, "inputs tokens"]
-    ) -> Bool[np.ndarray, "inputs"]:
+    def holds(self, strings: Rows) -> Members:
         """Decides for each row whether it is a member."""
         if strings.shape[1] % 2 or strings.shape[1] < 4:
             return np.zeros(len(strings), bool)

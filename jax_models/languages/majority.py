@@ -2,10 +2,7 @@
 
 import dataclasses
 
-import numpy as np
-from jaxtyping import Bool, Int
-
-from jax_models.languages.base import BitStrings
+from jax_models.languages.base import BitStrings, Members, Rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +16,6 @@ class Majority(BitStrings):
 
     name = "majority"
 
-    def holds(
-        self, strings: Int[np.ndarray, "inputs tokens"]
-    ) -> Bool[np.ndarray, "inputs"]:
+    def holds(self, strings: Rows) -> Members:
         """Decides for each row whether it has more ones than zeros."""
         return 2 * strings.sum(axis=1) > strings.shape[1]

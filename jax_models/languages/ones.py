@@ -4,9 +4,9 @@ import dataclasses
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Int, PRNGKeyArray
+from jaxtyping import Int, PRNGKeyArray
 
-from jax_models.languages.base import Language, Strings
+from jax_models.languages.base import Language, Members, Rows, Strings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +26,7 @@ class Ones(Language):
         """Draws 1^n, with one zero in half of the cases."""
         return turn_one(key, np.ones(length, np.int32), count)
 
-    def holds(
-        self, strings: Int[np.ndarray, "inputs tokens"]
-    ) -> Bool[np.ndarray, "inputs"]:
+    def holds(self, strings: Rows) -> Members:
         """Decides for each row whether it has no zero."""
         return (strings == 1).all(axis=1)
 

@@ -10,12 +10,14 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from jax_models.languages.base import (
     BitStrings,
     Following,
+    Members,
     Prefixes,
+    Rows,
     Source,
     Strings,
     binary_entropy,
@@ -110,8 +112,6 @@ class Parity(BitStrings):
 
     name = "parity"
 
-    def holds(
-        self, strings: Int[np.ndarray, "inputs tokens"]
-    ) -> Bool[np.ndarray, "inputs"]:
+    def holds(self, strings: Rows) -> Members:
         """Decides for each row whether it has an even number of ones."""
         return strings.sum(axis=1) % 2 == 0

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from jax_models.arguments import (
     check_alphabet,
@@ -24,7 +24,14 @@ from jax_models.arguments import (
 )
 from jax_models.errors import InputError
 from jax_models.languages.automaton import Automaton, AutomatonSource, draw_strings
-from jax_models.languages.base import END, Language, Strings, check_probability
+from jax_models.languages.base import (
+    END,
+    Language,
+    Members,
+    Rows,
+    Strings,
+    check_probability,
+)
 from jax_models.run.device_memory import require_memory
 
 KEYS = ("alphabet", "start", "accepting", "transitions")
@@ -130,9 +137,7 @@ class RegularLanguage(Language):
             )
         return words
 
-    def holds(
-        self, strings: Int[np.ndarray, "inputs tokens"]
-    ) -> Bool[np.ndarray, "inputs"]:
+    def holds(self, strings: Rows) -> Members:
         """Decides for each row whether the automaton accepts it."""
         return np.asarray(self.automaton.contains(strings))
 

@@ -5,10 +5,10 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from jax_models.arguments import expect_integer
-from jax_models.languages.base import Language, Strings
+from jax_models.languages.base import Language, Members, Rows, Strings
 from jax_models.run.device_memory import require_memory
 
 
@@ -37,8 +37,6 @@ class UniformStrings(Language):
         """Draws uniform, independent symbols."""
         return jax.random.randint(key, (count, length), 0, self.num_symbols, jnp.int32)
 
-    def holds(
-        self, strings: Int[np.ndarray, "inputs tokens"]
-    ) -> Bool[np.ndarray, "inputs"]:
+    def holds(self, strings: Rows) -> Members:
         """Returns True for each row: every string is a member."""
         return np.ones(len(strings), bool)
