@@ -41,7 +41,7 @@ PARTS = {
     "bounds/lemma5/closed_form": "tests/bounds/lemma5/closed_form",
     "bounds/restriction/closed_form": "tests/bounds/restriction/closed_form",
     "bounds/entropy/closed_form": "tests/bounds/entropy/closed_form",
-    "bounds/simulation/closed_form": "tests/bounds/simulation/closed_form",
+    "bounds/simulation/closed_form": "tests/bounds/simulation",
     "jax_models/weighting": "tests/jax_models/weighting",
     "bounds/restriction/checker.py": "tests/bounds/restriction",
     "bounds/restriction/checking": "tests/bounds/restriction",

@@ -193,6 +193,19 @@ def test_activations_stay_below_lemma_29(ties):
         assert size <= activation_bound(shape, x, 2).value
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_equal_positive_weights_come_near_lemma_29(layers):
+    """A row of equal entries x and weights P: x + H d P x, then + m P (d P x + P) + P."""
+    shape, size = NetworkShape(6, 1, 5, layers, 1.5, heads=2), 8.0
+    bound = activation_bound(shape, size, layers).value
+    for _ in range(layers):
+        size += 2 * 6 * 1.5 * size
+        size += 5 * 1.5 * (6 * 1.5 * size + 1.5) + 1.5
+    assert size <= bound
+    # G adds m P² + P for each unit of the block's input; the row adds them once.
+    assert bound <= size * (1 + (5 * 1.5**2 + 1.5) / (5 * 6 * 1.5**2)) ** layers
+
+
 def smallest_gaps(networks):
     """The gap of the only layer of each network, over all inputs [M]."""
     found = []

@@ -281,6 +281,7 @@ def test_a_hidden_maximum_is_found_within_the_margin(plain, monkeypatch):
     assert found.measured_error.max == pytest.approx(0.03)
     within = estimates >= (1 - 0.03 * ranked.MARGIN) * found.max
     assert found.decided == within.sum() + 1, "and the sample"
+    assert found.measured_error.substitutions == found.decided
     monkeypatch.setattr(ranked, "MARGIN", 0)
     missed = rank(monkeypatch, estimates)
     assert missed.max < plain.max
