@@ -31,6 +31,7 @@ from jax_models.run.perturbation import perturbation
 
 ByInput: TypeAlias = Float[np.ndarray, "inputs"]
 Strings: TypeAlias = Int[np.ndarray, "inputs tokens"]
+Classes: TypeAlias = Float[Array, "inputs classes"]
 
 # Numbers of one next-symbol table held at a time.
 CHUNK = 2**23
@@ -127,7 +128,7 @@ def sample_prefixes(source: Source, length: int, count: int, seed: int) -> Popul
 def log_probabilities(source: Source, strings: Strings) -> ByInput:
     """Returns ln P(a word begins with each string), in chunks."""
     size = max(1, CHUNK // (strings.shape[1] * source.num_classes))
-    of_chunk = functools.partial(_log_probability, source=source)
+    of_chunk = functools.partial(_log_probability, source)
     return _in_batches(of_chunk, size, strings).astype(np.float64)
 
 
@@ -144,11 +145,7 @@ def _in_batches(
     return jax.tree.map(lambda *x: np.concatenate(x)[:count], *parts)
 
 
-@functools.partial(jax.jit, static_argnames="source")
-def _log_probability(
-    strings: Int[Array, "inputs tokens"], *, source: Source
-) -> Float[Array, "inputs"]:
-    return source.log_probability(strings)
+_log_probability = jax.jit(Source.log_probability, static_argnums=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,11 +268,7 @@ def _predict(
     run: UInt[Array, ""],
     tokens: Int[Array, "inputs _"],
     prefixes: Int[Array, "inputs tokens"],
-) -> tuple[
-    Float[Array, "inputs classes"],
-    Float[Array, "inputs classes"],
-    Bool[Array, "inputs"],
-]:
+) -> tuple[Classes, Classes, Bool[Array, "inputs"]]:
     query = jnp.asarray([tokens.shape[1] - 1], jnp.int32)
 
     def one(row: Int[Array, "_"]) -> tuple[Float[Array, "classes"], Bool[Array, ""]]:

@@ -43,11 +43,6 @@ PLACES = {
 }
 
 
-def check_reading(reading: str) -> str:
-    """Returns `reading`; a ValueError if it is neither "last" nor "query"."""
-    return choice("reading", reading, READINGS)
-
-
 def probability(name: str, value: float) -> Interval:
     """Returns the interval of exactly `value`; a ValueError outside (0, 1)."""
     found = number(value)
@@ -101,7 +96,9 @@ def pair_optimum(end_probability: float, share: Interval, closeness: float) -> I
     Source:
         Hahn 2020, Theorem 6, corrected: the function φ of Theorem F.
     """
-    p, share = probability("end_probability", end_probability), _share(share)
+    p = probability("end_probability", end_probability)
+    if not (isinstance(share, type(interval(0))) and share.a > 0 and share.b < 1):
+        raise ValueError(f"share is {shown(share)}, expected an interval in (0, 1)")
     epsilon = nonnegative("closeness", closeness)
     certain = log(interval(2)) * (1 - share * p)
     if epsilon == math.inf:
@@ -120,12 +117,6 @@ def pair_optimum(end_probability: float, share: Interval, closeness: float) -> I
     u = -2 * c / (b + sqrt(b * b - 4 * a * c))
     first = p * log(1 + 1 / u) + (1 - p) * log(1 + u)
     return share * first + (1 - share) * log(1 + u / grown) + certain
-
-
-def _share(share: Interval) -> Interval:
-    if not (isinstance(share, type(interval(0))) and share.a > 0 and share.b < 1):
-        raise ValueError(f"share is {shown(share)}, expected an interval in (0, 1)")
-    return share
 
 
 def even_shares(
@@ -153,7 +144,7 @@ def even_shares(
     p = probability("end_probability", end_probability)
     n = whole("length", length, 1)
     # R2 flips x_n: S_n changes sides, the probability does not.
-    if check_reading(reading) == "query":
+    if choice("reading", reading, READINGS) == "query":
         return interval(1) / 2, interval(1) / 2
     # R1 flips x_{n-1}: S_{n-1} and S_n change sides, x_n stays. After x_n = 0 both are
     # even or both odd, and the even member has the share π_e; after x_n = 1 they
@@ -352,7 +343,8 @@ def dyck_pair_floor(up_probability: float, reading: str, closeness: float) -> Bo
     Source:
         Hahn 2020, Theorem 6, corrected: Theorem G, for one pair.
     """
-    return _floor(up_probability, interval(1), check_reading(reading), closeness)
+    reading = choice("reading", reading, READINGS)
+    return _floor(up_probability, interval(1), reading, closeness)
 
 
 def dyck_floor(
@@ -380,7 +372,7 @@ def dyck_floor(
     >>> print(dyck_floor(0.25, 8, "last", 0.0))
     cross-entropy on 2DYCK, read at the last symbol (R1), nats at least 0.84371
     """
-    check_reading(reading)
+    choice("reading", reading, READINGS)
     shares = height_shares(up_probability, length)
     # R1 reads x_n, so the bracket whose type changes must stand before it: x_n closes
     # another one. Under R2 it may be x_n itself.

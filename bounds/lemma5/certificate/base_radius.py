@@ -28,7 +28,6 @@ from bounds.lemma5.certificate.order import bounded, least, times
 from bounds.lemma5.certificate.scores import ScoreRule, score_rule
 from bounds.lemma5.certificate.sections import (
     CertificateConstants,
-    Section,
     SectionConstants,
     attended,
     carried_on,
@@ -194,31 +193,17 @@ def row_radius(
             kept[source] = centred(values[source], balls[source])
             balls[name] = behind_norm(norm, values[source], kept[source])
             continue
-        numbers = constants[name]
-        own = _own(section, numbers, values, off, balls, kept)
-        balls[name] = carried_on(numbers.gains, balls) + vector_norms(own)
+        numbers, within = constants[name], dict(off)  # the section's own rounding
+        for step in section.program.steps:
+            rows, entries = ([x[y] for y in step.inputs] for x in (values, within))
+            if step == section.activation:
+                (read,) = step.inputs
+                kept[read] = carried_on(numbers.reads, balls) + entries[0]
+                entries.append(kept[read])
+            within[step.name] = rounded(step.operation, rows, entries)
+            values.setdefault(step.name, step.operation(*rows))
+        balls[name] = carried_on(numbers.gains, balls) + vector_norms(within[name])
     return kept, balls[layer.writes.output]
-
-
-def _own(
-    section: Section,
-    constants: SectionConstants,
-    values: Named,
-    off: Named,
-    balls: Named,
-    kept: Named,
-) -> Entries:
-    """Rounding of a section's output entries; puts radii before activations into `kept`."""
-    values, off = dict(values), dict(off)
-    for step in section.program.steps:
-        rows, entries = ([x[name] for name in step.inputs] for x in (values, off))
-        if step == section.activation:
-            (name,) = step.inputs
-            kept[name] = carried_on(constants.reads, balls) + entries[0]
-            entries.append(kept[name])
-        off[step.name] = rounded(step.operation, rows, entries)
-        values.setdefault(step.name, step.operation(*rows))
-    return off[section.name]
 
 
 def base_radius(held: LayerBase, known: Float[Array, "tokens"]) -> BaseRadius:

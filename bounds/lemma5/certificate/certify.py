@@ -123,9 +123,8 @@ def _bounds(
         distance = np.asarray(scaled_norm(jnp.asarray(centres(slice(None)))))
         # One certificate serves all symbols of a position: the farthest embedding is
         # its radius.
-        positions, starts, certificate = np.unique(
-            positions, return_index=True, return_inverse=True
-        )
+        unique = np.unique(positions, return_index=True, return_inverse=True)
+        positions, starts, certificate = unique
         radii = np.maximum.reduceat(distance, starts)
         centres = np.zeros((positions.size, model.width)).__getitem__
     # With one layer the query vector moves under substitutions of the query's own token
@@ -242,7 +241,9 @@ def certify_influence(
     if head is not None:
         alone = head.moved(alone)
     upper, form = bound_all_inputs(request, alone)
-    stated = _hypotheses(model)
+    stated = ("all layers have softmax weighting", _ROUNDING)
+    if any(isinstance(x, Norm) for layer in model.layers for x in layer.operations):
+        stated += ("every layer norm has epsilon > 0",)
     source = (
         "Hahn 2020, Lemma 5, made explicit for one input: docs/certificates.md, section 6, "
         f"the certificate around {REFERENCES[method]}"
@@ -302,11 +303,3 @@ def _refuse(model: Transformer, method: str) -> None:
                 f"{name} has epsilon = 0 and so no Lipschitz constant; give it a "
                 "positive epsilon, or use compute_influence"
             )
-
-
-def _hypotheses(model: Transformer) -> tuple[str, ...]:
-    """Hypotheses under which certificates of the model hold."""
-    stated = ["all layers have softmax weighting", _ROUNDING]
-    if any(isinstance(x, Norm) for layer in model.layers for x in layer.operations):
-        stated.append("every layer norm has epsilon > 0")
-    return tuple(stated)

@@ -59,11 +59,6 @@ def inflate(rule: ScoreRule, held: LayerBase, radius: RowRadius) -> Inflation:
     )
 
 
-def inflated(weight: Numbers, log_weight: Numbers | float) -> Numbers:
-    """Upper bound on the true weight, where `weight` is within a factor e^(± log_weight)."""
-    return least(1.0, times(jnp.exp(log_weight), weight))
-
-
 def own_score_error(
     rule: ScoreRule,
     query: tuple[
@@ -142,7 +137,8 @@ def mean_deviation(
     carried = least(carried, greatest(own.value, others.largest_value))
     # The attended row stays a convex combination of the values, whatever the scores do,
     # so where exponentials overflow too.
-    weight, remain = (inflated(x, log_weight) for x in (own.weight, own.remain))
+    largest = (times(jnp.exp(log_weight), x) for x in (own.weight, own.remain))
+    weight, remain = (least(1.0, x) for x in largest)
     farthest = greatest(
         remain * own.jump + own.value, others.farthest + weight * own.jump
     )

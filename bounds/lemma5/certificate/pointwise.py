@@ -153,9 +153,7 @@ def _jacobians(layer: Layer, section: Section, base: RowBase) -> Jacobians:
 
 
 def _compose(
-    layer: Layer,
-    paths: dict[str, Jacobians],
-    jacobians: Jacobians,
+    layer: Layer, paths: dict[str, Jacobians], jacobians: Jacobians
 ) -> Jacobians:
     """Jacobians of a section's row in the layer's inputs: `jacobians` times `paths`."""
     found: Jacobians = {}
@@ -166,9 +164,8 @@ def _compose(
             if first is not None and last is not None:
                 both = contract("...ij,...jk->...ik", last, first)
             if start in found:
-                one = found[start]
-                both = identity if both is None else both
-                both = (identity if one is None else one) + both
+                terms = (identity if x is None else x for x in (found[start], both))
+                both = jnp.add(*terms)
             found[start] = both
     return found
 

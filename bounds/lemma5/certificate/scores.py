@@ -273,17 +273,7 @@ ScoreRule: TypeAlias = AdditiveRule | DotProductRule
 
 @functools.singledispatch
 def score_rule(score: Score) -> type[ScoreRule]:
-    """Class of the bounds that certificates use for a score and its slopes.
-
-    Args:
-        score: a layer's (`Attention.scoring`).
-
-    Returns:
-        The rule of the score's class.
-
-    Raises:
-        InputError: the score has no rule.
-    """
+    """Class of the bounds that certificates use for a layer's kind of score."""
     raise InputError(
         f"certificates have no rule for {score.word} scores; use compute_influence"
     )

@@ -97,26 +97,20 @@ def sections(layer: Layer) -> tuple[Section, ...]:
     for step in steps:
         if isinstance(step.operation, Norm):
             corners |= {step.name, *step.inputs}
-    made = {step.name: step for step in steps if step.name not in corners}
-    found = []
+    found, made = [], {}  # `made`: the steps behind each row that is no corner
     for step in steps:
+        inside = [*(x for name in step.inputs for x in made.get(name, ())), step]
+        made[step.name] = () if step.name in corners else inside
         if step.name in corners:
-            inside = _leading_to(step, made)
-            ordered = tuple(x for x in steps if x in inside)
+            ordered = tuple(sorted(inside, key=steps.index))
             found.append(Section(Program(ordered, step.name)))
     return tuple(found)
 
 
-def _leading_to(step: Step, made: dict[str, Step]) -> list[Step]:
-    """Returns `step` and the steps in `made` that it needs, directly or through others."""
-    before = [made[name] for name in step.inputs if name in made]
-    return [step, *(x for one in before for x in _leading_to(one, made))]
-
-
 def without_sums(layer: Layer) -> tuple[Section, ...]:
     """Sections of a layer but for those at the start that consist of sums only."""
-    steps = lambda section: section.program.steps
-    sums = lambda section: all(isinstance(x.operation, Sum) for x in steps(section))
+    operations = lambda section: (step.operation for step in section.program.steps)
+    sums = lambda section: all(isinstance(x, Sum) for x in operations(section))
     return tuple(itertools.dropwhile(sums, sections(layer)))
 
 
@@ -162,8 +156,9 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
         if section.activation is not None:
             (bent,) = form.bent
             corners = {k: bent.reads(k) for k in bent.form.linear}
-            reads = {k: _row_norms(x.middle) + x.radius for k, x in corners.items()}
-            leaves = _row_norms(np.asarray(bent.w2, np.float64).T)
+            norms = lambda matrix: vector_norms(jnp.asarray(matrix, jnp.float64))
+            reads = {k: norms(x.middle) + x.radius for k, x in corners.items()}
+            leaves = norms(bent.w2.T)
         around = {
             k: 1.0 if x is None else frobenius_upper(x.middle) + x.radius
             for k, x in form.linear.items()
@@ -177,10 +172,6 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
         return SectionConstants(gather(gains), reads, leaves, flow)
 
     return {x.name: of_section(x) for x in sections(layer) if x.norm is None}
-
-
-def _row_norms(matrix: Float[np.ndarray, "rows columns"]) -> Float[Array, "rows"]:
-    return vector_norms(jnp.asarray(matrix, jnp.float64))
 
 
 def entering(

@@ -139,36 +139,23 @@ def influence_recursion(
     layers = several("layers", layers, LayerConstants, least=1)
     saturates = instance("saturating", saturating, bool)
     form = "Theorem C, " + ("saturating" if saturates else "linear")
-    kappa, sigma, found = interval(0), start, []
+    changes, found = (interval(0), start), []  # κ and σ
     for k, layer in enumerate(layers, start=1):
-        # Both from the changes before the layer: a row's own, and those of the keys
-        # that it reads.
-        kappa, sigma = (
-            _output_change(layer, length, x, kappa, sigma, saturates)
-            for x in (kappa, sigma)
-        )
-        found.append(LayerInfluence.corrected(k, kappa, sigma, form))
+        norm, after = interval(layer.norm), []
+        moved = [interval(layer.input_gain) * x for x in changes]
+        # Any two rows that attention reads are at most 2F apart.
+        keys = [minimum(x, 2 * norm) if saturates else x for x in moved]
+        # A row's own change enters by the skip and by its query.
+        for here, query in zip(changes, keys, strict=True):
+            out = interval(layer.skip_gain) * here
+            for head in layer.heads:
+                entering = query, *keys
+                change = change_bound(head.score, norm, length, entering, saturates)
+                out += interval(head.gain) * change
+            after.append(minimum(out, interval(layer.output_cap)) if saturates else out)
+        changes = tuple(after)
+        found.append(LayerInfluence.corrected(k, *changes, form))
     return tuple(found)
-
-
-def _output_change(
-    layer: LayerConstants,
-    length: int,
-    here: Interval,
-    kappa: Interval,
-    sigma: Interval,
-    saturating: bool,
-) -> Interval:
-    """Upper bound on the change of a row after a layer, if before it changes by `here`."""
-    norm = interval(layer.norm)
-    moved = [interval(layer.input_gain) * x for x in (here, kappa, sigma)]
-    # Any two rows that attention reads are at most 2F apart.
-    entering = [minimum(x, 2 * norm) if saturating else x for x in moved]
-    out = interval(layer.skip_gain) * here
-    for head in layer.heads:
-        change = change_bound(head.score, norm, length, entering, saturating)
-        out += interval(head.gain) * change
-    return minimum(out, interval(layer.output_cap)) if saturating else out
 
 
 # For a dot product A = mu F² + c F; for additive scores A = F max(m1, m2), half of Hahn's

@@ -72,7 +72,9 @@ def carry_to_target(
     gain, cap = compose(maps)
 
     def carried(change: AnyChange, row: str, capped: bool) -> AnyChange:
-        value = _product(change.log_value, gain)
+        value = -math.inf  # a factor of 0 wins, even over an infinite one
+        if gain != 0 and change.log_value != -math.inf:
+            value = upper(interval(change.log_value) + log(interval(gain)))
         if capped:
             value = min(value, log_upper(interval(cap)))
         before, moved = (symbol.format(prime, row) for prime in ("", "'"))
@@ -87,19 +89,15 @@ def carry_to_target(
     for name, form in forms.items():
         if form is not None:
             # The saturating form alone is no multiple of D, and may be capped.
-            capped = name == "corrected"
-            others = carried(form.others, "j", capped)
-            own = carried(form.own, "i", capped)
-            found[name] = dataclasses.replace(form, others=others, own=own)
+            both = ("others", "j"), ("own", "i")
+            found[name] = dataclasses.replace(
+                form,
+                **{
+                    x: carried(getattr(form, x), j, name == "corrected")
+                    for x, j in both
+                },
+            )
     return found
-
-
-def _product(log_value: float, gain: float) -> float:
-    """Upper bound on log_value + ln gain, the logarithm of a bound times a gain."""
-    # A factor of 0 wins, even over an infinite one.
-    if gain == 0 or log_value == -math.inf:
-        return -math.inf
-    return upper(interval(log_value) + log(interval(gain)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,29 +250,22 @@ def evaluate_closed_forms(
         uniform = uniform_constants(layers)
         c1 = single_exponential_bound(uniform, n, distance)
         c2 = printed_shape_bound(uniform, n, distance)
+    # The causal closed form holds for one row, or its mirror image; i = 1 is the worst.
+    ends = ({Sight(after=False)}, n - 1), ({Sight(before=False)}, 0)
+    is_end = ({SIGHTS[mask] for mask in masks}, query) in ends
     literal, tight = _claims(constants, layer)
     forms: dict[str, Any] = {
         "corrected": corrected,
         "linear": linear,
         "c1": c1,
         "c2": c2,
-        "causal": _causal(constants, layer, query),
+        "causal": causal_bound(layers, n, 0, distance) if is_end else None,
         "printed": literal,
         "printed_tight": tight,
     }
     if layer == depth:
         forms = carry_to_target(forms, constants, target)
     return ClosedForms(constants=constants, layer=layer, query=query, **forms)
-
-
-def _causal(constants: ModelConstants, layer: int, query: int) -> LayerInfluence | None:
-    """Causal closed form at the worst position i = 1; None for other masks or query rows."""
-    sights, n = {SIGHTS[mask] for mask in constants.masks[:layer]}, constants.length
-    last, first = ({Sight(after=False)}, n - 1), ({Sight(before=False)}, 0)
-    if (sights, query) not in (last, first):
-        return None
-    layers = constants.layers[:layer]
-    return causal_bound(layers, n, 0, constants.embedding.distance)
 
 
 def _claims(
@@ -297,13 +288,16 @@ def _claims(
     # No printed F covers biases where the embeddings vanish.
     if growth is None:
         return None, tight
-    norm = constants.embedding.separate
-    given = {"embedding_norm": norm, "growth": growth, "num_layers": depth}
-    return claim(printed(**shared, **given)), tight
+    shared |= {"embedding_norm": constants.embedding.separate, "num_layers": depth}
+    return claim(printed(**shared, growth=growth)), tight
 
 
-def constants_row(forms: ClosedForms) -> dict[str, Any]:
+def _row(forms: ClosedForms) -> dict[str, Any]:
     """Table row for one length and layer: constants, and decimal logarithms of the bounds."""
+
+    def log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:
+        return None if form is None else form.others.log10_value
+
     constants, layer = forms.constants, forms.layer
     row = {
         "n": constants.length,
@@ -314,16 +308,23 @@ def constants_row(forms: ClosedForms) -> dict[str, Any]:
         "D": constants.embedding.distance,
         "abar": constants.attention_weight(layer, forms.query),
         "log10_half_weight": constants.log10_half_weight(layer),
-        "log10_printed": _log10(forms.printed),
-        "log10_printed_tight": _log10(forms.printed_tight),
-        "log10_corrected": _log10(forms.corrected),
-        "log10_corrected_linear": _log10(forms.linear),
+        "log10_printed": log10(forms.printed),
+        "log10_printed_tight": log10(forms.printed_tight),
+        "log10_corrected": log10(forms.corrected),
+        "log10_corrected_linear": log10(forms.linear),
         "log10_corrected_own": forms.corrected.own.log10_value,
-        "log10_c1": _log10(forms.c1),
-        "log10_c2": _log10(forms.c2),
-        "log10_causal": _log10(forms.causal),
+        "log10_c1": log10(forms.c1),
+        "log10_c2": log10(forms.c2),
+        "log10_causal": log10(forms.causal),
     }
-    return {**row, "hypotheses": [*forms.hypotheses, *_nulls(row)]}
+    # A sentence for each reason why JSON writes null.
+    reasons = ("does not apply", None), ("the bound is zero", -math.inf)
+    nulls = [
+        f"null, {meaning}: {', '.join(names)}"
+        for meaning, absent in (*reasons, ("beyond every float", math.inf))
+        if (names := [name for name, value in row.items() if value == absent])
+    ]
+    return {**row, "hypotheses": [*forms.hypotheses, *nulls]}
 
 
 def constants_rows(
@@ -332,27 +333,7 @@ def constants_rows(
     """Table rows of a model's constants and bounds at a length, one for each layer."""
     known, layers = read_constants(model, length), range(1, len(model.layers) + 1)
     asked: Any = {"query": query, "target": target}
-    return [
-        constants_row(evaluate_closed_forms(known, layer=k, **asked)) for k in layers
-    ]
-
-
-def _nulls(row: dict[str, Any]) -> list[str]:
-    """Sentences on entries of `row` that JSON writes as null, one for each reason."""
-    meanings = {
-        None: "does not apply",
-        -math.inf: "the bound is zero",
-        math.inf: "beyond every float",
-    }
-    return [
-        f"null, {meaning}: {', '.join(names)}"
-        for absent, meaning in meanings.items()
-        if (names := [name for name, value in row.items() if value == absent])
-    ]
-
-
-def _log10(form: LayerInfluence | PrintedInfluence | None) -> float | None:
-    return None if form is None else form.others.log10_value
+    return [_row(evaluate_closed_forms(known, layer=k, **asked)) for k in layers]
 
 
 def record_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:

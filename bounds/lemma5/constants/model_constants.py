@@ -204,11 +204,8 @@ def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
     """Upper bounds on the norms of a model's embeddings at one length."""
     symbols = np.asarray(model.embedding, np.float64)
     formula = model.position
-    if (
-        formula is None
-        or isinstance(formula, PositionTable)
-        or length * model.width <= _MOST
-    ):
+    few = length * model.width <= _MOST
+    if few or formula is None or isinstance(formula, PositionTable):
         # Block by block, in memory that the length does not change; else in closed
         # form.
         place = together = 0.0
@@ -221,7 +218,11 @@ def read_embeddings(model: Transformer, length: int) -> EmbeddingNorms:
         place = largest_sum_in_closed_form(none, *question)
         together = largest_sum_in_closed_form(symbols, *question)
     separate = upper(interval(largest_row_norm(symbols)) + interval(place))
-    distance = _largest_distance(symbols, model.substitutable)
+    listed = model.substitutable
+    chosen = symbols if listed is None else symbols[list(listed)]
+    distance = max((largest_row_norm(chosen - one) for one in chosen), default=0.0)
+    # A float difference is within a factor 1 ± u of the true one.
+    distance = upper(interval(distance) / (1 - gamma(1)))
     return EmbeddingNorms(min(separate, together), separate, distance)
 
 
@@ -229,13 +230,14 @@ def _position_blocks(
     model: Transformer, length: int
 ) -> Iterator[Float[np.ndarray, "positions width"]]:
     """Yields blocks of all positions' encodings, in the model's floats; zeros for none."""
-    if model.position is None:
+    formula = model.position
+    if formula is None:
         yield np.zeros((1, model.width))
         return
-    if isinstance(model.position, PositionTable):
-        read = np.asarray(model.position.encode(length, model.width)).__getitem__
+    if isinstance(formula, PositionTable):
+        read = np.asarray(formula.encode(length, model.width)).__getitem__
     else:
-        read = functools.partial(model.position.encode, length, model.width)
+        read = functools.partial(formula.encode, length, model.width)
     rows = max(1, _BLOCK // max(model.embedding.shape))
     for start in range(0, length, rows):
         at = np.arange(start, min(start + rows, length))
@@ -256,13 +258,6 @@ def _largest_sum(
     # computed square is off by at most γ_{d+2} (|e| + |p|)².
     hidden = gamma(e.shape[1] + 2) * reach**2
     return upper(sqrt(interval(largest) + hidden) * interval(2) ** int(scale))
-
-
-def _largest_distance(symbols: Symbols, substitutable: tuple[int, ...] | None) -> float:
-    chosen = symbols if substitutable is None else symbols[list(substitutable)]
-    largest = max((largest_row_norm(chosen - one) for one in chosen), default=0.0)
-    # A float difference is within a factor 1 ± u of the true one.
-    return upper(interval(largest) / (1 - gamma(1)))
 
 
 def read_scores(attention: Attention, name: str, length: int) -> tuple[Score, ...]:
@@ -432,7 +427,7 @@ def lipschitz(operation: Operation, name: str) -> tuple[float, float]:
 
 @lipschitz.register
 def _(operation: Affine, name: str) -> tuple[float, float]:
-    return norm_upper(np.asarray(operation.weight, np.float64)), math.inf
+    return norm_upper(as_float64(operation.weight)), math.inf
 
 
 @lipschitz.register
@@ -552,7 +547,6 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
         layers.append(constants)
         norms.append(norm)
     final = model.final_norm
-    head = None if model.readout is None else read_head(model)
     return ModelConstants(
         length=length,
         embedding=embedding,
@@ -560,7 +554,7 @@ def read_constants(model: Transformer, length: int) -> ModelConstants:
         masks=tuple(layer.attention.mask for layer in model.layers),
         norms=tuple(norms),
         final=None if final is None else read_norm(final, "final_norm"),
-        readout=head,
+        readout=None if model.readout is None else read_head(model),
     )
 
 

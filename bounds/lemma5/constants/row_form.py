@@ -221,27 +221,25 @@ def gains_of(form: Form) -> dict[str, float]:
             "it needs a rule for rows side by side, or right behind an activation, "
             "that no map reads, and has none; use a method that does without"
         )
-    corners = dict.fromkeys(form.linear)
-    corners |= dict.fromkeys(k for bent in form.bent for k in bent.form.linear)
-    return {k: _gain(form, k) for k in corners}
-
-
-def _gain(form: Form, corner: str) -> float:
-    there = [part for part in form.bent if corner in part.form.linear]
-    total = interval(0)
-    if corner in form.linear:
-        matrix = form.linear[corner]
-        if matrix is None and there:
+    read, gains = [*form.linear, *(k for x in form.bent for k in x.form.linear)], {}
+    for corner in dict.fromkeys(read):
+        there = [part for part in form.bent if corner in part.form.linear]
+        total, matrix = interval(0), form.linear.get(corner)
+        if matrix is not None:
+            total = interval(matrix.norm_upper())
+        elif corner in form.linear and there:
             # A residual sum and its block together have less than the sum of their
             # constants.
             first, *there = there
-            reads = first.reads(corner)
-            total = interval(residual_lipschitz(first.bend.steepest, first.w2, reads))
-        else:
-            total = interval(1.0 if matrix is None else matrix.norm_upper())
-    for part in there:
-        total += interval(path_gain(part.bend.steepest, part.w2, part.reads(corner)))
-    return upper(total)
+            given = first.bend.steepest, first.w2, first.reads(corner)
+            total = interval(residual_lipschitz(*given))
+        elif corner in form.linear:
+            total = interval(1.0)
+        for part in there:
+            given = part.bend.steepest, part.w2, part.reads(corner)
+            total += interval(path_gain(*given))
+        gains[corner] = upper(total)
+    return gains
 
 
 @functools.singledispatch

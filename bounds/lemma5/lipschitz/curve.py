@@ -294,23 +294,18 @@ def lipschitz_report(curve: LipschitzCurve) -> str:
 
 def finding(curve: LipschitzCurve) -> str:
     """Sentences on the trends of the estimates, and the looseness at the largest n."""
-    estimate, exact = (_trend(curve, name) for name in ("estimate", "substitution"))
-    trends = f"K {estimate}; the exact ratio of substitutions {exact}"
-    return f"{curve.label}: {trends}. {_nearest(curve)}"
 
+    def trend(column: str) -> str:
+        fit = curve.fit(column)
+        if fit.exponent is None:
+            few = "has values at too few lengths to fit"
+            return f"{few}, of which {MIN_LENGTHS} are needed"
+        found = f"exponent {fit.exponent:z.3f}, {show_interval(fit)}"
+        return f"{describe_trend(fit)} ({found})"
 
-def _trend(curve: LipschitzCurve, column: str) -> str:
-    """Trend of a column with n, in words."""
-    fit = curve.fit(column)
-    if fit.exponent is None:
-        few = "has values at too few lengths to fit"
-        return f"{few}, of which {MIN_LENGTHS} are needed"
-    found = f"exponent {fit.exponent:z.3f}, {show_interval(fit)}"
-    return f"{describe_trend(fit)} ({found})"
-
-
-def _nearest(curve: LipschitzCurve) -> str:
-    """Sentence on the best and the worst closed form's looseness at the largest n."""
+    text = f"{curve.label}: K {trend('estimate')}; "
+    text += f"the exact ratio of substitutions {trend('substitution')}."
+    # The best and the worst closed form at the largest n.
     row = curve.table[-1]
     found = {
         header: row[key]
@@ -318,9 +313,9 @@ def _nearest(curve: LipschitzCurve) -> str:
         if row.get(key) is not None and math.isfinite(row[key])
     }
     if not found:
-        return "No closed form was compared."
+        return f"{text} No closed form was compared."
     best, worst = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
-    text = f"At n = {row['n']} the {best} bound is {found[best]:.1f} decades above it"
+    text += f" At n = {row['n']} the {best} bound is {found[best]:.1f} decades above it"
     if worst != best:
         text += f", {worst} {found[worst]:.1f}"
     return text + "."

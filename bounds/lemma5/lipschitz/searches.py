@@ -47,6 +47,7 @@ Row: TypeAlias = Float[Array, "width"]
 Moves: TypeAlias = Float[Array, "positions width"]
 Vectors: TypeAlias = Float[Array, "maps _"]
 Count: TypeAlias = Int[Array, ""]
+State: TypeAlias = tuple[Shaped[Array, "..."], ...]
 
 # Relative growth of a norm in one iteration below which it counts as settled.
 SETTLED = 1e-10
@@ -73,9 +74,7 @@ def power_iteration(
         norm = scaled_norm(vectors)[:, None]
         return jnp.where(norm > 0, vectors / jnp.where(norm > 0, norm, 1), otherwise)
 
-    def step(
-        state: tuple[Shaped[Array, "..."], ...],
-    ) -> tuple[Shaped[Array, "..."], ...]:
+    def step(state: State) -> State:
         count, vectors, norms, _ = state
         image = product(vectors)
         new = scaled_norm(image)
@@ -98,17 +97,6 @@ def output_at(
     """Target (activation or logits) at the query, a function of all embedding rows y^(0)."""
     (y,) = forward_embeddings(model, rows, jnp.asarray([query], jnp.int32))
     return read_target(model, y, target)
-
-
-def _output_directions(
-    width: int, elements: int, seed: int
-) -> Float[np.ndarray, "directions outputs"]:
-    """Orthonormal output directions: all, or a random subspace of a wide output."""
-    count = min(width, MAX_ROWS, max(CANDIDATES, MAX_ELEMENTS // elements))
-    if count == width:
-        return np.eye(width)
-    gaussian = np.random.default_rng(seed).standard_normal((width, count))
-    return np.linalg.qr(gaussian)[0].T
 
 
 @functools.partial(jax.jit, static_argnames=("query", "target"))
@@ -169,7 +157,12 @@ def block_norms(
     how: Any = {"query": query, "target": target}
     width = model.width if target == "activation" else model.classes
     assert width is not None
-    directions = _output_directions(width, rows.shape[0] * model.width, seed)
+    # Orthonormal directions of the output: all, or a random subspace of a wide one.
+    most = max(CANDIDATES, MAX_ELEMENTS // (rows.shape[0] * model.width))
+    directions, count = np.eye(width), min(width, MAX_ROWS, most)
+    if count < width:
+        gaussian = np.random.default_rng(seed).standard_normal((width, count))
+        directions = np.linalg.qr(gaussian)[0].T
     start = np.random.default_rng(seed).standard_normal(rows.shape)
     found = _sketched_norms(
         model, rows, *(jnp.asarray(x, rows.dtype) for x in (directions, start)), **how
