@@ -56,13 +56,6 @@ class Arrangement:
     last: Int[np.ndarray, "all_classes"]
 
 
-def num_arrangements(events: list[int]) -> int:
-    """Number of orders of events, `events[k]` of each class k, and one replaced row."""
-    # A multinomial: events of one class do not differ, the replaced row is one of its own.
-    total = math.factorial(sum(events) + 1)
-    return total // math.prod(map(math.factorial, events))
-
-
 def arrange(events: Sequence[int], query: int, length: int) -> Iterator[Arrangement]:
     """Yields all arrangements in which each class k has `events[k]` events."""
     c = len(events)
@@ -86,23 +79,11 @@ def _permutations(left: dict[int, int]) -> Iterator[tuple[int, ...]]:
 
 
 def _arrangement(sequence: tuple[int, ...], c: int) -> Arrangement:
-    first = np.full(c + 2, len(sequence), np.int32)
-    last = np.full(c + 2, len(sequence), np.int32)
+    first, last = np.full((2, c + 2), len(sequence), np.int32)
     for at, kind in enumerate(sequence):
         last[kind] = at
         first[kind] = min(first[kind], at)
     return Arrangement(sequence, first, last)
-
-
-def gaps(arrangement: Arrangement, orders: tuple[bool, bool]) -> tuple[Counts, Counts]:
-    """First and last gap between events where each class may have rows that are no event."""
-    # Gap g is before event g. A class may begin nowhere before its first event where firsts
-    # are read, nor end after its last where lasts are.
-    c = len(arrangement.first) - 2
-    lowest = arrangement.first[:c] + 1 if orders[0] else np.zeros(c, np.int32)
-    beyond = np.full(c, len(arrangement.sequence), np.int32)
-    highest = arrangement.last[:c] if orders[1] else beyond
-    return lowest, highest
 
 
 def others_before(
@@ -110,16 +91,16 @@ def others_before(
 ) -> tuple[Vectors, Bool[np.ndarray, "vectors"]]:
     """Number of each class's non-event rows before the query; mask of possible counts."""
     c, at = counts.shape[1], arrangement.sequence.index(counts.shape[1] + 1)
-    events = np.bincount(arrangement.sequence, minlength=c + 2)[:c]
-    others = counts - events
-    lowest, highest = gaps(arrangement, orders)
-    can_before, can_after = lowest <= at, highest > at
+    others = counts - np.bincount(arrangement.sequence, minlength=c + 2)[:c]
+    # A class may begin nowhere before its first event where firsts are read, nor end after
+    # its last where lasts are.
+    can_before = (arrangement.first[:c] < at) | (not orders[0])
+    can_after = (arrangement.last[:c] > at) | (not orders[1])
     # `at` of the query's `query` predecessors are events; other rows must fill the rest.
     # Those that can only stand before it are forced, those that can stand on both sides free.
-    needed = query - at
     forced = np.where(can_before & ~can_after, others, 0)
     free = np.where(can_before & can_after, others, 0)
-    more = needed - forced.sum(axis=1)
+    more = query - at - forced.sum(axis=1)
     possible = (more >= 0) & (more <= free.sum(axis=1)) & (others >= 0).all(axis=1)
     # The first classes fill up first.
     taken = np.clip(more[:, None] - (np.cumsum(free, axis=1) - free), 0, free)
@@ -131,24 +112,18 @@ def write_out(
 ) -> Int[np.ndarray, "tokens"]:
     """Class of each position in an input with the given counts and arrangement."""
     c, sequence = len(counts), arrangement.sequence
-    before, possible = others_before(arrangement, counts[None], orders, query)
+    ((before,), possible) = others_before(arrangement, counts[None], orders, query)
     assert possible[0], "no input has these counts in this order"
-    events = np.bincount(sequence, minlength=c + 2)[:c]
-    after = counts - events - before[0]
-    lowest, _ = gaps(arrangement, orders)
-    at = sequence.index(c + 1)
-    written: list[Int[np.ndarray, "counts classes"]] = []
-    for gap in range(len(sequence) + 1):
-        for kind in range(c):
-            # Rows before the query go into the first gap open to their class, the others into
-            # the first that is open behind the query.
-            if gap == lowest[kind]:
-                written.append(np.full(before[0][kind], kind))
-            if gap == max(lowest[kind], at + 1):
-                written.append(np.full(after[kind], kind))
-        if gap < len(sequence):
-            written.append(np.asarray([sequence[gap]]))
-    return np.concatenate(written).astype(int)
+    after = counts - np.bincount(sequence, minlength=c + 2)[:c] - before
+    # Gap g is before event g. Rows before the query go into the first gap open to their
+    # class, the others into the first that is open behind the query.
+    lowest = arrangement.first[:c] + 1 if orders[0] else np.zeros(c, int)
+    later = np.maximum(lowest, sequence.index(c + 1) + 1)
+    gap = np.concatenate([np.repeat(lowest, before), np.repeat(later, after)])
+    kind = np.concatenate([np.repeat(np.arange(c), some) for some in (before, after)])
+    place = np.concatenate([gap, np.arange(len(sequence)) + 0.5])
+    kind = np.concatenate([kind, sequence])
+    return kind[np.lexsort((kind, place))]
 
 
 def compositions(total: int, parts: int) -> Int[np.ndarray, "vectors parts"]:
@@ -176,9 +151,8 @@ def vectors_of(sizes: Int[np.ndarray, "places"], num_symbols: int) -> Vectors:
     vectors = np.zeros((1, 0), np.int32)
     for size in sizes:
         more = compositions(int(size), num_symbols)
-        m = len(vectors)
-        vectors = np.repeat(vectors, len(more), axis=0)
-        vectors = np.concatenate([vectors, np.tile(more, (m, 1))], axis=1)
+        left = np.repeat(vectors, len(more), axis=0)
+        vectors = np.concatenate([left, np.tile(more, (len(vectors), 1))], axis=1)
     return vectors
 
 
@@ -211,8 +185,8 @@ class CountPlan:
     @functools.cached_property
     def offsets(self) -> Int[np.ndarray, "ends"]:
         """Index of the first configuration of each of `tables`, and the number of all."""
-        copies = len(self.universe.pairs) * len(self.universe.query_symbols)
-        return np.cumsum([0, *(copies * len(table.vector) for table in self.tables)])
+        sizes = (self.universe.num_exchanges * len(x.vector) for x in self.tables)
+        return np.cumsum([0, *sizes])
 
     @property
     def num_blocks(self) -> int:
@@ -255,10 +229,8 @@ class CountPlan:
     def _configurations(self, table: States, index: Indices) -> Configurations:
         universe = self.universe
         pair, at_query, state = self._split(table, index)
-        b, num_symbols, places = len(index), len(universe.symbols), universe.places
-        symbol = np.tile(universe.symbols, places.count)
-        place = np.repeat(np.arange(places.count), num_symbols)
-        c, query_place = len(symbol), places.of[universe.query]
+        place, symbol = universe.classes
+        b, c, query_place = len(index), len(symbol), universe.places.of[universe.query]
 
         def joined(
             classes: Shaped[np.ndarray, "..."], own: object, query: object
@@ -287,49 +259,40 @@ class CountPlan:
         """Input, replaced position and new symbol of one configuration."""
         universe = self.universe
         found = self._split(table, np.asarray([first + index]))
-        pair, at_query, state = found[0][0], int(found[1][0]), int(found[2][0])
+        (old, new), at_query, state = (x[0] for x in found)
         counts = table.vectors[table.vector[state]]
-        tokens = np.full(universe.length, at_query)
+        place, symbol = universe.classes
         if table.arrangements:
-            written = write_out(
-                table.arrangements[table.arrangement[state]],
-                counts,
-                universe.orders,
-                universe.query,
-            )
-            symbol = np.tile(universe.symbols, universe.places.count)
-            tokens = np.append(symbol, [pair[0], at_query])[written]
-            own = written == len(symbol)
+            arrangement = table.arrangements[table.arrangement[state]]
+            written = write_out(arrangement, counts, universe.orders, universe.query)
+            tokens = np.append(symbol, [old, at_query])[written]
+            (own,) = np.nonzero(written == len(symbol))
         else:
-            own = np.zeros(universe.length, bool)
-            by_place = counts.reshape(universe.places.count, -1)
-            for place, some in enumerate(by_place):
-                held = some + (place == table.place) * (universe.symbols == pair[0])
-                where = universe.others[universe.places.of[universe.others] == place]
-                tokens[where] = np.repeat(universe.symbols, held)
-                if place == table.place:
-                    own[where] = tokens[where] == pair[0]
-        return tokens.astype(np.int32), int(np.flatnonzero(own)[0]), int(pair[1])
+            tokens, at = np.full(universe.length, at_query), universe.others
+            rows = counts + ((place == table.place) & (symbol == old))
+            at = at[np.argsort(universe.places.of[at], kind="stable")]
+            tokens[at] = np.repeat(symbol, rows)
+            own = at[np.repeat(place, rows) == table.place]
+            own = own[tokens[own] == old]
+        return tokens.astype(np.int32), int(own[0]), int(new)
 
 
 def plan_counts(universe: Universe, budget: int) -> CountPlan | None:
     """Plan by count vectors; None where attention reads orders at more than one place."""
     sizes, tables = universe.sizes, []
-    copies = len(universe.pairs) * len(universe.query_symbols)
-    if not copies:
+    if not universe.num_exchanges:
         return CountPlan(universe, ())
     if any(universe.orders) and (sizes > 0).sum() > 1:
         return None
-    room = budget
+    room = budget // universe.num_exchanges
     for place in np.flatnonzero(sizes):
         left = sizes - (np.arange(len(sizes)) == place)
-        if num_vectors(left, len(universe.symbols)) * copies > room:
+        if num_vectors(left, len(universe.symbols)) > room:
             # Before the vectors are formed: they may not fit the memory.
             raise TooManyError
         vectors = vectors_of(left, len(universe.symbols))
-        states = _states(universe, int(place), vectors, room // copies)
-        room -= len(states.vector) * copies
-        tables.append(states)
+        tables.append(_states(universe, int(place), vectors, room))
+        room -= len(tables[-1].vector)
     return CountPlan(universe, tuple(tables))
 
 
@@ -337,31 +300,29 @@ def _states(universe: Universe, place: int, vectors: Vectors, room: int) -> Stat
     """States of inputs whose replaced row is at `place`; TooManyError if over `room` many."""
     m, n, query = len(vectors), universe.length, universe.query
     if not any(universe.orders):
-        if m > room:
-            raise TooManyError
         return States(place, vectors, (), np.arange(m), np.zeros(m, int))
-    most = 2 if all(universe.orders) else 1
     at_an_end = query in (0, n - 1)
+    # A class has its count of events, at most one, or two where both ends are read.
+    events = np.minimum(vectors, sum(universe.orders))
     signatures, representative, of = np.unique(
-        np.minimum(vectors, most), axis=0, return_index=True, return_inverse=True
+        events, axis=0, return_index=True, return_inverse=True
     )
     weightings = (layer.attention.weighting for layer in universe.model.layers)
     if at_an_end and all(one.side for one in weightings):
         # Counts beyond the signature are read by no layer.
         # One count vector then stands for all of its signature.
         vectors, of = vectors[representative], np.arange(len(representative))
-    held = np.bincount(of.ravel(), minlength=len(signatures))
-    # A class has its count of events, at most one, or two where both ends are read.
-    events = signatures.tolist()
-    total = sum(
-        int(count) * num_arrangements(some) * (1 if at_an_end else 1 + sum(some))
-        for some, count in zip(events, held, strict=True)
-    )
+    total, held = 0, np.bincount(of.ravel(), minlength=len(signatures))
+    for signature, count in zip(signatures.tolist(), held.tolist(), strict=True):
+        # Events of a class do not differ, the replaced row is one of its own: a multinomial.
+        orders = math.factorial(sum(signature) + 1)
+        orders //= math.prod(map(math.factorial, signature))
+        total += count * orders * (1 if at_an_end else 1 + sum(signature))
     if total > room:
         raise TooManyError
     arrangements: list[Arrangement] = []
     vector, arrangement = [], []
-    for number, signature in enumerate(events):
+    for number, signature in enumerate(signatures.tolist()):
         some = np.flatnonzero(of.ravel() == number)
         for one in arrange(signature, query, n):
             _, possible = others_before(one, vectors[some], universe.orders, query)

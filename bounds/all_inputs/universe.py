@@ -84,6 +84,11 @@ class AllInputs:
         lesser, greater = np.triu_indices(len(self.symbols), 1)
         return np.stack([self.symbols[lesser], self.symbols[greater]], axis=1)
 
+    @property
+    def num_exchanges(self) -> int:
+        """Number of choices of an exchange and the query's symbol."""
+        return len(self.pairs) * len(self.query_symbols)
+
 
 @dataclasses.dataclass(frozen=True)
 class Universe(AllInputs):
@@ -97,6 +102,13 @@ class Universe(AllInputs):
     def models(self) -> tuple[Transformer, ...]:
         """The model, and `RUNS` copies whose weights are moved by a few roundings."""
         return self.model, *(moved_model(self.model, 1 + run) for run in range(RUNS))
+
+    @property
+    def classes(self) -> Int[np.ndarray, "2 classes"]:
+        """Place and symbol of each class of rows, by place."""
+        symbols = len(self.symbols)
+        place = np.repeat(np.arange(self.places.count), symbols)
+        return np.stack([place, np.tile(self.symbols, self.places.count)])
 
     @property
     def sizes(self) -> Int[np.ndarray, "places"]:
@@ -307,17 +319,12 @@ class StringPlan:
 
     def run(self, block: int) -> Found:
         """Largest influence over the inputs of a block."""
-        start = block * BLOCK
-        stop = min(start + BLOCK, self.universe.num_inputs)
-        return largest_on(self.universe, map(self._input, range(start, stop)))
-
-    def _input(self, number: int) -> Int[np.ndarray, "tokens"]:
         universe = self.universe
-        # The digits of the number: the query's symbol last, the other positions in base V.
-        number, at_query = divmod(number, len(universe.query_symbols))
-        tokens = np.full(universe.length, universe.query_symbols[at_query], np.int32)
-        base = len(universe.symbols)
-        for position in universe.others[::-1]:
-            number, digit = divmod(number, base)
-            tokens[position] = universe.symbols[digit]
-        return tokens
+        symbols, at_query = universe.symbols, universe.query_symbols
+        stop = min((block + 1) * BLOCK, universe.num_inputs)
+        # Digits of an input's number: other positions in base V, the query's symbol last.
+        bases = (len(symbols),) * (universe.length - 1) + (len(at_query),)
+        digits = np.stack(np.unravel_index(np.arange(block * BLOCK, stop), bases))
+        own = at_query[digits[-1]]
+        inputs = np.insert(symbols[digits[:-1]], universe.query, own, axis=0)
+        return largest_on(universe, inputs.T.astype(np.int32))
