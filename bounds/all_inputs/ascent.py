@@ -73,8 +73,10 @@ def ascend(
         number = functools.partial(jnp.nan_to_num, posinf=0.0, neginf=0.0)
         # Optax counts its steps in int32 and computes with them and floats.
         with jax.numpy_dtype_promotion("standard"):
-            point, moments = advance(point, jax.tree.map(number, slope), moments)
-        return (point, moments, best), None
+            after = advance(point, jax.tree.map(number, slope), moments)
+        # Its rates are float64 where that is enabled, whatever the point is.
+        like = lambda new, old: new.astype(old.dtype)
+        return (*jax.tree.map(like, after, (point, moments)), best), None
 
     nothing = jnp.full((), -jnp.inf, jax.tree.leaves(point)[0].dtype)
     first = (point, moments, (nothing, point))
@@ -129,14 +131,14 @@ def ascend_mixture(
 def changes_on(
     model: Transformer,
     inputs: Int[Array, "inputs tokens"],
-    substitution: tuple[Index, Index],
+    position: Index,
+    symbol: Index,
     *,
     query: int,
     target: str,
     batch: int,
 ) -> Float[Array, "inputs"]:
     """Norms of the output's change by one substitution, on each of many inputs."""
-    position, symbol = substitution
     at = jnp.asarray([query], jnp.int32)
 
     def run(tokens: Int[Array, "tokens"]) -> Float[Array, "width_or_classes"]:
@@ -149,11 +151,6 @@ def changes_on(
         return scaled_norm(run(tokens.at[position].set(symbol)) - run(tokens))
 
     return jax.lax.map(one, inputs, batch_size=batch)
-
-
-def _indices(at: Found) -> tuple[Index, Index]:
-    """Position and symbol of `at`'s substitution, as arrays for compiled functions."""
-    return jnp.asarray(at.position, jnp.int32), jnp.asarray(at.symbol, jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +237,8 @@ class AscentPlan:
         universe = self.universe
         free = np.ones(universe.length, bool)
         free[[universe.query, at.position]] = False
-        given = tokens, universe.symbols.astype(np.int32), free, *_indices(at)
+        substitution = np.int32(at.position), np.int32(at.symbol)
+        given = tokens, universe.symbols.astype(np.int32), free, *substitution
         given = universe.model, *map(jnp.asarray, given)
         mixture = ascend_mixture(*given, **universe.watched, steps=STEPS)
         chosen = universe.symbols[np.asarray(mixture).argmax(axis=1)]
@@ -253,7 +251,8 @@ class AscentPlan:
         if isinstance(universe, Universe):
             return largest_on(universe, inputs).tokens
         batch = min(len(inputs), batch_size(model, universe.length))
-        given = model, jnp.asarray(inputs), _indices(at)
+        given = inputs, np.int32(at.position), np.int32(at.symbol)
+        given = model, *map(jnp.asarray, given)
         sizes = changes_on(*given, **universe.watched, batch=batch)
         return inputs[int(np.argmax(np.nan_to_num(np.asarray(sizes))))]
 
@@ -265,9 +264,9 @@ class AscentPlan:
         changed = np.repeat(tokens[None], 2 * count, axis=0)
         others, symbols = universe.others, universe.symbols
         singles = len(others) * len(symbols)
-        few = singles <= count
         drawn = np.arange(count) % singles
-        drawn = drawn if few else rng.integers(singles, size=count)
+        if singles > count:
+            drawn = rng.integers(singles, size=count)
         for row, number in enumerate(drawn.tolist()):
             place, which = divmod(number, len(symbols))
             changed[row, others[place]] = symbols[which]

@@ -73,6 +73,12 @@ def test_deep_models_are_looked_at_in_some_positions(monkeypatch):
     assert 0 < found.configurations <= 5 * 3
 
 
+def test_a_model_in_float32_is_searched_where_float64_is_enabled():
+    model = jm.with_dtype(masked(), "float32")
+    found = bounds.search_inputs(model, N, restarts=2, rounds=1)
+    assert 0 < found.max <= largest_influence(model, N) * (1 + 1e-5)
+
+
 @pytest.mark.parametrize("weighting", ["softmax", "leftmost_hard"])
 def test_mixtures_are_distributions_on_which_the_substitution_counts_more(weighting):
     model = masked(weighting=weighting)
