@@ -20,11 +20,12 @@ from bounds.cli.shared.options import option
 from bounds.cli.shared.runner import Exports, Work
 from bounds.numbers.notation import parse_share
 from bounds.restriction.closed_form import Tower, computable_length
-from bounds.restriction.closed_form.report import describe_routes, record_routes
 from bounds.restriction.closed_form.routes import (
     MOST_LAYERS,
+    describe_routes,
     dyck_routes,
     parity_routes,
+    record_routes,
 )
 from bounds.store.results import ResultStore
 from bounds.store.sweep import Cell, found_rows

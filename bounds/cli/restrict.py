@@ -25,7 +25,11 @@ from bounds.figures.restriction import LEGIBLE, restriction_figure
 from bounds.restriction.analysis import PartialInput
 from bounds.restriction.checking.claim import decode_claim
 from bounds.restriction.counterexample import NAMES
-from bounds.restriction.record import describe_restriction, find_kept, restriction_row
+from bounds.restriction.restriction import (
+    describe_restriction,
+    find_kept,
+    restriction_row,
+)
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from jax_models.arguments import show

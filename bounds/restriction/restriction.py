@@ -2,11 +2,13 @@
 
 By the theorem of Hahn (2020) such a restriction exists for long inputs; here one is found
 for a given model and length, with a certificate in JSON that a checker without code of the
-search can verify (docs/certificates-of-restrictions.md, section 1).
+search can verify (docs/certificates-of-restrictions.md, section 1). The parts of a search,
+attempts and passes, are kept as records of a store; a counterexample is a pair of
+completions of the partial input, of which one is in a language.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,16 +26,23 @@ from bounds.restriction.analysis import (
     output_dependence,
     read_partial_input,
 )
+from bounds.restriction.checker import check_certificate
 from bounds.restriction.search import (
+    ClosedInput,
     Method,
+    Read,
     Remember,
     Report,
     Search,
     SearchPlan,
     Stage,
+    Work,
     forget,
 )
+from bounds.store.file import explained
 from bounds.store.output import sha256
+from bounds.store.results import ResultStore
+from bounds.store.sweep import Cell, obtain
 from jax_models import Transformer, model_bytes
 from jax_models.arguments import BriefRepr, expect_hook, expect_length, show
 from jax_models.errors import InputError
@@ -270,3 +279,82 @@ def final_activation(model: jm.Transformer, tokens: Tokens, query: int) -> Outpu
     """Returns the final activation at a position, as the model computes it."""
     # Winners were decided by proven bounds; a tie elsewhere does not matter here.
     return np.asarray(jm.apply(model, tokens, ties="ignore"))[query]
+
+
+def find_kept(
+    store: ResultStore,
+    config: Mapping[str, Any],  # key of the search's parts
+    search: Callable[..., Restriction],
+    model: Transformer,
+    *,
+    fresh: bool,
+    **asked: Any,
+) -> tuple[Restriction, float]:
+    """Restriction, read from a store or found, that is checked; seconds of its search."""
+    seconds = 0.0
+
+    def remember(name: str, work: Work, read: Read) -> ClosedInput:
+        nonlocal seconds
+        cell = Cell({**config, "part": name}, name, work)
+        stored = obtain(store, cell, fresh=fresh)
+        seconds += store.seconds(cell.config)
+        with explained(store.path):
+            return read(stored)
+
+    found = search(model, remember=remember, **asked)
+    # What is written is what would be accepted: the checker is asked before.
+    if not (checked := check_certificate(model, found.certificate)).accepted:
+        raise InputError(
+            f"the independent checker rejects this certificate: {checked.reasons[0]}"
+        )
+    return found, seconds
+
+
+def restriction_row(found: Restriction) -> dict[str, Any]:
+    """Table row on a restriction, one of a sweep over lengths."""
+    return {
+        "n": len(found.rho),
+        "free": len(found.free),
+        "given_free": int((found.given == FREE).sum()),
+        "method": found.method,
+        "mode": found.mode,
+        "log2_misclassified": found.log2_misclassified,
+        "certificate": found.certificate,
+    }
+
+
+def describe_restriction(found: Restriction, seconds: float) -> list[str]:
+    """Lines on an accepted restriction, its counterexample and misclassified inputs."""
+    n, free = len(found.rho), len(found.free)
+    given = int((found.given == FREE).sum())
+    stages = ", ".join(f"{stage.free} after {stage.name}" for stage in found.stages)
+    lines = [
+        f"n = {n}: {free} of {given} positions stay free ({stages or 'nothing fixed'}); "
+        f"found by {found.method} search in {seconds:.1f} s, decided in {found.mode} "
+        "arithmetic.",
+        f"The final activation at position {found.query} is the same for all 2^{free} "
+        "completions.",
+    ]
+    if found.pair is not None:
+        assert found.members is not None
+        member = found.members.index(True)
+        lines.append(
+            f"Of this pair the {('first', 'second')[member]} alone is in "
+            f"{found.language}:"
+        )
+        lines += [f"  {_text(tokens)}" for tokens in found.pair]
+    if found.log2_misclassified is not None:
+        lines.append(
+            f"At least 2^{found.log2_misclassified} inputs of length {n} are "
+            f"misclassified{found.where_read}."
+        )
+    lines += [reason[0].upper() + reason[1:] + "." for reason in found.reasons]
+    return [*lines, "The independent checker accepts the certificate."]
+
+
+def _text(tokens: Tokens) -> str:
+    """Tokens as text; of more than 64, the first and the last 32."""
+    words = [str(token) for token in tokens.tolist()]
+    if len(words) > 64:
+        words = [*words[:32], "…", *words[-32:]]
+    return " ".join(words)
