@@ -372,10 +372,7 @@ def _flips(
     # Lines go along an axis through all symbols of a position. Each has two or more, so
     # that one whose own sign is open possibly differs, as it does from itself.
     (low, high), (line_low, line_high) = ends, lines
-
-    def some(mask: Any) -> Any:
-        return mask.any(axis=axis, keepdims=True)
-
+    some = functools.partial(np.any, axis=axis, keepdims=True)
     surely = (low >= 0) & some(line_high < 0) | (high < 0) & some(line_low >= 0)
     maybe = (high >= 0) & some(line_low < 0) | (low < 0) & some(line_high >= 0)
     return np.stack([surely, maybe])

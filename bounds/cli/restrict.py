@@ -25,11 +25,7 @@ from bounds.figures.restriction import LEGIBLE, restriction_figure
 from bounds.restriction.analysis import PartialInput
 from bounds.restriction.checking.claim import decode_claim
 from bounds.restriction.counterexample import NAMES
-from bounds.restriction.restriction import (
-    describe_restriction,
-    find_kept,
-    restriction_row,
-)
+from bounds.restriction.restriction import find_kept
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from jax_models.arguments import show
@@ -128,13 +124,13 @@ def plan(options: RestrictOptions) -> Work | None:
             found, seconds = look(store, report=report)
             progress.advance("verified")
         record = {**found.certificate, "seconds": seconds, "verified": True}
-        lines = describe_restriction(found, seconds)
+        lines = found.describe(seconds)
         figure = partial(restriction_figure, model, found)
         legible = figure if length <= LEGIBLE else None
         return Exports(record, "\n".join(lines), figure=legible)
 
     named = {"language": options.language, "verified": True}
-    rows = lambda store: [restriction_row(look(store)[0]) | named]
+    rows = lambda store: [look(store)[0].row() | named]
     return Work(finish, opening=f"restrict: n = {length}", rows=rows, is_kept=True)
 
 

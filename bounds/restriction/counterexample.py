@@ -322,33 +322,41 @@ def find_counterexample(
 def _given(
     model: jm.Transformer, length: int, language: AnyLanguage, seed: int
 ) -> _Language:
+    entry, tokens, decider = None, None, language
     if isinstance(language, Automaton):
-        return _Language(model, "automaton", None, _decides(language), seed, language)
-    if isinstance(language, RegularLanguage):
+        name, member = "automaton", _decides(language)
+    elif isinstance(language, RegularLanguage):
         if len(language.symbols) < 2:
             raise jm.InputError(
                 f"{language.name}: the alphabet has one symbol; a free position needs two"
             )
-        name, entry = language.name, json.loads(language.text)
-        tokens = prepare(name, length, end_after(model, language))
-        decider = language.automaton
-        return _Language(model, name, entry, _decides(language), seed, decider, tokens)
-    if callable(language):
-        return _Language(model, "membership function", None, language, seed, language)
-    if language not in NAMES:
+        name, entry, decider = (
+            language.name,
+            json.loads(language.text),
+            language.automaton,
+        )
+        tokens, member = (
+            prepare(name, length, end_after(model, language)),
+            _decides(language),
+        )
+    elif callable(language):
+        name, member = "membership function", language
+    elif language in NAMES:
+        name = entry = language
+        known = get_language(language)
+        end, member = end_after(model, known), _decides(known)
+        tokens = prepare(language, length, end)
+        decider = ones_automaton() if language == "ones" else None
+        if language == "anbn":
+            # No word has an odd length: at one, that of the automaton is shorter.
+            half = (length - (end is not None)) // 2
+            decider = word_automaton([0] * half + [1] * half)
+    else:
         raise jm.InputError(
             f"language = {language!r}; expected one of {', '.join(NAMES)}, an automaton, "
             "or a function that decides membership"
         )
-    known = get_language(language)
-    end = end_after(model, known)
-    tokens = prepare(language, length, end)
-    decider = ones_automaton() if language == "ones" else None
-    if language == "anbn":
-        # No word has an odd length: at one, that of the automaton is shorter.
-        half = (length - (end is not None)) // 2
-        decider = word_automaton([0] * half + [1] * half)
-    return _Language(model, language, language, _decides(known), seed, decider, tokens)
+    return _Language(model, name, entry, member, seed, decider, tokens)
 
 
 def prepare(language: str, length: int, end: int | None) -> Tokens:

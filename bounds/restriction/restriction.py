@@ -143,6 +143,44 @@ class Restriction(BriefRepr):
         last = self.query == len(self.rho) - 1
         return "" if last else f", read at position {self.query}"
 
+    def row(self) -> dict[str, Any]:
+        """Table row of the restriction, one of a sweep over lengths."""
+        return {
+            "n": len(self.rho),
+            "free": len(self.free),
+            "given_free": int((self.given == FREE).sum()),
+            "method": self.method,
+            "mode": self.mode,
+            "log2_misclassified": self.log2_misclassified,
+            "certificate": self.certificate,
+        }
+
+    def describe(self, seconds: float) -> list[str]:
+        """Lines on an accepted restriction and its counterexample, found in `seconds`."""
+        n, free = len(self.rho), len(self.free)
+        given = int((self.given == FREE).sum())
+        stages = ", ".join(f"{stage.free} after {stage.name}" for stage in self.stages)
+        lines = [
+            f"n = {n}: {free} of {given} positions stay free ({stages or 'nothing fixed'}); "
+            f"found by {self.method} search in {seconds:.1f} s, decided in {self.mode} "
+            "arithmetic.",
+            f"The final activation at position {self.query} is the same for all 2^{free} "
+            "completions.",
+        ]
+        if self.pair is not None:
+            assert self.members is not None
+            member = self.members.index(True)
+            which = ("first", "second")[member]
+            lines.append(f"Of this pair the {which} alone is in {self.language}:")
+            lines += [f"  {_text(tokens)}" for tokens in self.pair]
+        if self.log2_misclassified is not None:
+            lines.append(
+                f"At least 2^{self.log2_misclassified} inputs of length {n} are "
+                f"misclassified{self.where_read}."
+            )
+        lines += [reason[0].upper() + reason[1:] + "." for reason in self.reasons]
+        return [*lines, "The independent checker accepts the certificate."]
+
 
 def find_restriction(
     model: jm.Transformer,
@@ -249,7 +287,12 @@ def restrict(
     output = final_activation(model, tokens, query)
     reasons = ()
     if not partial.free and given.free:
-        reasons = (_without_free_bit(model, given, query),)
+        left = output_dependence(model, given, query)
+        many = "" if left is None else f" (the possible sets leave {left} that matter)"
+        reasons = (
+            f"no bit is left free of {len(given.free)}{many}: the output may depend on "
+            "all of them, and nothing is shown; try a longer input or more attempts",
+        )
     return Restriction(
         rho=partial.tokens,
         symbols=partial.symbols,
@@ -262,16 +305,6 @@ def restrict(
         stages=found.stages,
         certificate=certificate_of(model, analysis, output),
         reasons=reasons,
-    )
-
-
-def _without_free_bit(model: jm.Transformer, given: PartialInput, query: int) -> str:
-    """Reason and advice, as a sentence, where a search left no bit free."""
-    left = output_dependence(model, given, query)
-    many = "" if left is None else f" (the possible sets leave {left} that matter)"
-    return (
-        f"no bit is left free of {len(given.free)}{many}: the output may depend on all of "
-        "them, and nothing is shown; try a longer input or more attempts"
     )
 
 
@@ -308,48 +341,6 @@ def find_kept(
             f"the independent checker rejects this certificate: {checked.reasons[0]}"
         )
     return found, seconds
-
-
-def restriction_row(found: Restriction) -> dict[str, Any]:
-    """Table row on a restriction, one of a sweep over lengths."""
-    return {
-        "n": len(found.rho),
-        "free": len(found.free),
-        "given_free": int((found.given == FREE).sum()),
-        "method": found.method,
-        "mode": found.mode,
-        "log2_misclassified": found.log2_misclassified,
-        "certificate": found.certificate,
-    }
-
-
-def describe_restriction(found: Restriction, seconds: float) -> list[str]:
-    """Lines on an accepted restriction, its counterexample and misclassified inputs."""
-    n, free = len(found.rho), len(found.free)
-    given = int((found.given == FREE).sum())
-    stages = ", ".join(f"{stage.free} after {stage.name}" for stage in found.stages)
-    lines = [
-        f"n = {n}: {free} of {given} positions stay free ({stages or 'nothing fixed'}); "
-        f"found by {found.method} search in {seconds:.1f} s, decided in {found.mode} "
-        "arithmetic.",
-        f"The final activation at position {found.query} is the same for all 2^{free} "
-        "completions.",
-    ]
-    if found.pair is not None:
-        assert found.members is not None
-        member = found.members.index(True)
-        lines.append(
-            f"Of this pair the {('first', 'second')[member]} alone is in "
-            f"{found.language}:"
-        )
-        lines += [f"  {_text(tokens)}" for tokens in found.pair]
-    if found.log2_misclassified is not None:
-        lines.append(
-            f"At least 2^{found.log2_misclassified} inputs of length {n} are "
-            f"misclassified{found.where_read}."
-        )
-    lines += [reason[0].upper() + reason[1:] + "." for reason in found.reasons]
-    return [*lines, "The independent checker accepts the certificate."]
 
 
 def _text(tokens: Tokens) -> str:

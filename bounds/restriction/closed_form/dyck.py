@@ -89,14 +89,18 @@ class DyckParameters:
                 f"{len(self.steps)} steps, {len(self.deep)} shares of deep activations "
                 f"and {len(self.spreads)} spreads, expected as many of each"
             )
-        pairs = zip(self.steps, self.spreads, strict=True)
-        for index, (step, spread) in enumerate(pairs):
+        for index, (step, _, spread) in enumerate(self.columns):
             if step.star_probability > Fraction(1, 2):
                 raise ValueError(
                     f"star_probability is {step.star_probability}, expected at most 1/2"
                 )
             if spread is not None and spread <= 0:
                 raise ValueError(f"spreads[{index}] is {spread}, expected a number > 0")
+
+    @property
+    def columns(self) -> Iterable[tuple[SwitchingStep, Fraction, Fraction | None]]:
+        """Each step with its R_l and c_l."""
+        return zip(self.steps, self.deep, self.spreads, strict=True)
 
 
 def one_layer_dyck_threshold(num_heads: int) -> int:
@@ -192,7 +196,7 @@ def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Re
 def dyck_slope(parameters: DyckParameters) -> float:
     """Estimate the margin F - 2k per position of long inputs, without deviations."""
     losses, depth = [], 1
-    for step, deep, spread in _columns(parameters):
+    for step, deep, spread in parameters.columns:
         risk = float(_repair_risk(parameters, step, spread is None))
         if spread is not None:
             risk *= _central(float(spread), math.inf, FLOATS)
@@ -217,19 +221,13 @@ def _repair_risk(
     return rest - (parameters.delta if loose else Fraction(1, 20))
 
 
-def _columns(
-    parameters: DyckParameters,
-) -> Iterable[tuple[SwitchingStep, Fraction, Fraction | None]]:
-    return zip(parameters.steps, parameters.deep, parameters.spreads, strict=True)
-
-
 def _upper_bounds(
     parameters: DyckParameters, n: Real, window: Real, numbers: Numbers
 ) -> list[tuple[Real, Real, Real]]:
     """Upper bounds, by step, on the rise of J, move of W_M and repaired brackets."""
     log_once = numbers.log(numbers.real(1 / parameters.delta))
     free, depth, bounds = window, 1, []
-    for step, deep, spread in _columns(parameters):
+    for step, deep, spread in parameters.columns:
         p, root = numbers.real(step.star_probability), numbers.sqrt(free)
         if spread is None:
             log_risk = numbers.log(numbers.real(2 / parameters.delta))
