@@ -322,25 +322,19 @@ def find_counterexample(
 def _given(
     model: jm.Transformer, length: int, language: AnyLanguage, seed: int
 ) -> _Language:
-    entry, tokens, decider = None, None, language
+    entry, tokens, decider = None, None, None
     if isinstance(language, Automaton):
-        name, member = "automaton", _decides(language)
+        name, member, decider = "automaton", _decides(language), language
     elif isinstance(language, RegularLanguage):
         if len(language.symbols) < 2:
             raise jm.InputError(
                 f"{language.name}: the alphabet has one symbol; a free position needs two"
             )
-        name, entry, decider = (
-            language.name,
-            json.loads(language.text),
-            language.automaton,
-        )
-        tokens, member = (
-            prepare(name, length, end_after(model, language)),
-            _decides(language),
-        )
+        name, decider = language.name, language.automaton
+        entry, member = json.loads(language.text), _decides(language)
+        tokens = prepare(name, length, end_after(model, language))
     elif callable(language):
-        name, member = "membership function", language
+        name, member, decider = "membership function", language, language
     elif language in NAMES:
         name = entry = language
         known = get_language(language)

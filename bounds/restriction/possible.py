@@ -187,11 +187,6 @@ class SlotBlock:
 Places = Float[np.ndarray, "rows places"]
 
 
-def tie_order(weighting: Weighting) -> int:
-    """Returns -1 if the largest position wins a tie, else +1 (also for averages)."""
-    return weighting.side or 1
-
-
 def first_in_order(
     values: Shaped[np.ndarray, "*s n"], order: int
 ) -> Int[np.ndarray, "*s"]:
@@ -264,7 +259,8 @@ def contenders(
     low: Places, high: Places, weighting: Weighting
 ) -> tuple[Rows, Bool[np.ndarray, "rows places"]]:
     """Column (position) of each row's witness, and mask of columns that may beat it."""
-    least, order = low.max(axis=1, keepdims=True), tie_order(weighting)
+    # The largest position wins a tie at -1; of averages the first is as good as any.
+    least, order = low.max(axis=1, keepdims=True), weighting.side or 1
     witness = first_in_order(low == least, order)
     if not weighting.side:
         return witness, high >= least
@@ -276,7 +272,7 @@ def leading_entries(
     scored: ScoredRows, sets: HeadBlock, rows: Int[np.ndarray, "voters"], count: int
 ) -> tuple[Int[np.ndarray, "voters count"], Bool[np.ndarray, "voters count"]]:
     """First `count` key rows that depend on bits, in each row's list; mask of those found."""
-    tables, order = scored.tables, tie_order(scored.attention.weighting)
+    tables, order = scored.tables, scored.attention.weighting.side or 1
     free = np.array([bool(bits) for bits in tables.bits])
     score = np.where(sets.possible[rows] & free, sets.highest[rows], -np.inf)
     widths = np.diff(tables.starts)

@@ -30,7 +30,6 @@ from bounds.restriction.analysis import (
     FREE,
     MOST_BITS,
     PartialInput,
-    Readings,
     TooManyBits,
     Undecided,
     analyse,
@@ -332,30 +331,24 @@ class Search:
         needed = needed_positions(self.model, length, self.query)
         tables = embed(self.model, self.partial, needed[0])
         for depth, cap in enumerate(caps):
-            scored = score_rows(layers[depth], tables, length)
-            slots = tables.slots(needed[depth + 1]).tolist()
-            tables = self._reduce_layer(scored, slots, cap, f"layer {depth}")
+            scored, stage = score_rows(layers[depth], tables, length), f"layer {depth}"
+            over = slots = tables.slots(needed[depth + 1]).tolist()
+            batch = 1 if self.repairs else max(1, length // BATCHES)
+            while True:
+                # A row that depends on few bits depends on no more once others are fixed.
+                chosen, over = self._vote(scored, over, cap, batch)
+                if not over:
+                    try:
+                        blocks = possible_blocks(scored, slots)
+                        read = (read_slots(scored, block) for block in blocks)
+                        tables = tabulate(scored, [*itertools.chain(*read)])
+                        break
+                    except Undecided as case:
+                        chosen = self.decide(scored.tables, case, stage)
+                self.fix(chosen, stage)
+                scored = scored.fix(chosen)
+                batch = max(1, min(batch, len(over) // 4 + 1))
         return score_rows(layers[-1], tables, length)
-
-    def _reduce_layer(
-        self, scored: ScoredRows, slots: list[int], cap: int, stage: str
-    ) -> Tables:
-        batch = 1 if self.repairs else max(1, self.partial.length // BATCHES)
-        over = slots
-        while True:
-            # A row that depends on few bits depends on no more once others are fixed.
-            chosen, over = self._vote(scored, over, cap, batch)
-            if not over:
-                try:
-                    read: list[Readings] = []
-                    for block in possible_blocks(scored, slots):
-                        read += read_slots(scored, block)
-                    return tabulate(scored, read)
-                except Undecided as case:
-                    chosen = self.decide(scored.tables, case, stage)
-            self.fix(chosen, stage)
-            scored = scored.fix(chosen)
-            batch = max(1, min(batch, len(over) // 4 + 1))
 
     def _vote(
         self, scored: ScoredRows, slots: Sequence[int], cap: int, batch: int
