@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import jax_models as jm
-from bounds.restriction import find_counterexample, find_restriction
+from bounds.restriction import checker, find_counterexample, find_restriction
 from bounds.restriction.checker import check_certificate, check_runs
 from bounds.restriction.checking.claim import decode_claim
 from bounds.restriction.checking.enclosure import Enclosure
-from bounds.restriction.checking.tables import Refuted
+from bounds.restriction.checking.tables import Refuted, embed_tables
 from tests.architecture import with_attention
 from tests.bounds.restriction.drawn_models import integer_model
 from tests.bounds.restriction.enumerated import certified, changed
@@ -65,6 +65,16 @@ def check_output(claim, off, radius):
     found = Enclosure(centre, np.full(len(centre), radius))
     claimed = dataclasses.replace(claim, output=tuple(centre + off))
     check_runs(integer_model(3), found, claimed)
+
+
+def test_a_free_bit_of_the_output_refutes_it(claim):
+    """A free position's embedding has two values; claimed is the one of bit 0."""
+    model, position = integer_model(3), claim.rho.index(-1)
+    tables = embed_tables(model, claim)
+    output = tuple(tables.values[tables.rows(position)][0].centre)
+    claimed = dataclasses.replace(claim, query=position, output=output)
+    with pytest.raises(Refuted, match=rf"not constant: .* free bits \[{position}\]"):
+        checker.check_output(model, tables, claimed)
 
 
 @pytest.mark.parametrize("off", [0.0, 0.9, 1.9, -1.9])
