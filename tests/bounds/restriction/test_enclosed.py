@@ -138,7 +138,10 @@ def test_what_needs_more_bits_than_a_float_has_is_not_exact(of):
     one = of.enclosed.exactly(np.array([[1.0, 1.0]]))
     assert of.linear(one, np.array([[2.0**51, 1.0]]), None).exact
     assert not of.linear(one, np.array([[2.0**53, 1.0]]), None).exact
-    assert not of.add(one, of.enclosed.exactly(np.array([[2.0**53, 0]]))).exact
+    large = of.enclosed.exactly(np.array([[2.0**53, 0]]))
+    for total in (of.add(one, large), of.add(large, one)):
+        assert not total.exact
+        assert holds(total, exactly([[2**53 + 1, 1]]))
     third = of.enclosed.exactly(np.array([[1 / 3]]))
     assert not of.linear(third, np.array([[3.0]]), None).exact
 
