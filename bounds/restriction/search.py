@@ -225,8 +225,10 @@ class Search:
             count = plan.attempts or (ATTEMPTS if self.given.length <= SHORT else 1)
             end = time.monotonic() + ATTEMPT_SECONDS
             for number in range(PERSISTENCE * count):
-                part, chosen = f"attempt {number}", next(caps)
-                found.append(self.run(part, "greedy", self.search, number, chosen))
+                # The first search is deterministic, others shuffle votes.
+                noise = np.random.default_rng((plan.seed, number)) if number else None
+                given = self._fix_from, self.given, next(caps), noise
+                found.append(self.run(f"attempt {number}", "greedy", *given))
                 late = time.monotonic() > end
                 if late or (len(found) >= count and any(map(useful, found))):
                     break
@@ -261,11 +263,6 @@ class Search:
             return ClosedInput(kept["method"], tuple(stages))
 
         return self.plan.remember(part, find, read)
-
-    def search(self, number: int, caps: Sequence[int]) -> None:
-        """Searches greedily; the first search is deterministic, others shuffle votes."""
-        noise = np.random.default_rng((self.plan.seed, number)) if number else None
-        self._fix_from(self.given, caps, noise)
 
     def alter(self, caps: Sequence[int]) -> None:
         """Fixes random bits, then searches on; of several tries keeps the one most free."""

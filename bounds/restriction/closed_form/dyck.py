@@ -171,13 +171,13 @@ def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Re
     # on the window: a G slightly above what solves this equation is tried.
     bound = n
     for _ in range(4):
-        excess = _excess(_upper_bounds(parameters, n, bound, numbers))
-        bound = n - 2 * (excess + closing)
+        steps = _upper_bounds(parameters, n, bound, numbers)
+        bound = n - 2 * (sum(x + loss for x, _, loss in steps) + closing)
         if not numbers.least(bound) > 2:
             return numbers.real(-1)
     bound = bound * (1 + numbers.real(SLACK))
     steps = _upper_bounds(parameters, n, bound, numbers)
-    window = n - 2 * (_excess(steps) + closing)
+    window = n - 2 * (sum(x + loss for x, _, loss in steps) + closing)
     if not numbers.least(bound - window) >= 0:
         return numbers.real(-1)
     free = window - 2
@@ -255,10 +255,6 @@ def _upper_bounds(
         free = p * free + numbers.sqrt(free * log_once / 2)
         depth = step.depth
     return bounds
-
-
-def _excess(steps: list[tuple[Real, Real, Real]]) -> Real:
-    return sum(x + loss for x, _, loss in steps)
 
 
 def _central(width: Real, root: Real, numbers: Numbers) -> Real:

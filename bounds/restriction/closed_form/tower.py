@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 from mpmath.libmp import round_ceiling, round_floor, to_int
 
@@ -189,13 +190,18 @@ def lg_sum(x: Interval, y: Interval | int) -> Interval:
 
 def ceiling(x: Interval) -> int:
     """Returns the least integer that is at least every number of an interval."""
-    # By mpmath's own form of the upper end, which is exact where a float may overflow.
-    return int(to_int(x._mpi_[1], round_ceiling))
+    return _integer(x, round_ceiling)
 
 
 def floor(x: Interval) -> int:
     """Returns the greatest integer that is at most the upper end of an interval."""
-    return int(to_int(x._mpi_[1], round_floor))
+    return _integer(x, round_floor)
+
+
+def _integer(x: Interval, rounding: str) -> int:
+    # mpmath's own form of the upper end, which is exact where a float may overflow.
+    integer: Any = to_int(x._mpi_[1], rounding)
+    return integer
 
 
 def least_integer(
