@@ -114,7 +114,7 @@ def _outputs(
     rows: Int[Array, "rows"],
     run: UInt[Array, ""],
 ) -> Any:
-    """Values of `target` on `inputs`, largest magnitude, ties of attention scores."""
+    """Values of `target` on `inputs`, largest magnitude of a float, ties of scores."""
 
     def one(tokens: Int[Array, "tokens"]) -> Any:
         outputs, largest, report = base_outputs(model, target, tokens, rows, run)

@@ -59,7 +59,7 @@ def ascend(
     moments: Any,
     steps: int,
 ) -> tuple[Float[Array, ""], Any]:
-    """Largest gain on an ascent of `steps` steps from `point`, and the point that has it."""
+    """Largest gain on a gradient ascent from `point`, and the point that attains it."""
 
     # `advance` makes the next point and moments of a point, the slope there and moments.
     def step(state: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
@@ -98,7 +98,7 @@ def ascend_mixture(
     target: str,
     steps: int,
 ) -> Float[Array, "tokens symbols"]:
-    """Mixture at each position where, in an ascent, one substitution has most influence."""
+    """Distribution over symbols at each position, where a substitution has most influence."""
     # Every free position holds a distribution over the symbols, and its row is the mixture of
     # their rows; other positions hold their tokens. The ascent starts near `tokens`.
     optimiser = optax.adam(optax.cosine_decay_schedule(RATE, steps))

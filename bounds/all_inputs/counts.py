@@ -220,7 +220,7 @@ class CountPlan:
     def _split(
         self, table: States, index: Indices
     ) -> tuple[Int[np.ndarray, "configurations 2"], Indices, Indices]:
-        """Exchange (old, new), query symbol and state index of configurations."""
+        """Exchange (old, new), query symbol and state of the configurations at `index`."""
         at_query = self.universe.query_symbols
         rest, state = np.divmod(index, len(table.vector))
         pair, which = np.divmod(rest, len(at_query))

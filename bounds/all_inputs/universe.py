@@ -1,14 +1,15 @@
 """All inputs of one length, and the largest influence over blocks of them.
 
 The query is the position whose output is watched; the influence of a substitution, one
-token replaced, is the norm of the change that it makes there. A place is a distinct
-position encoding, and a class is the rows of one place and one symbol. Inputs lump into
-classes with counts where a model has no mask and the length few places. A target is the
-output watched, the activation or logits. Where unique-hard attention meets several
-places, the orders that classes can have depend on which positions have which; short
-inputs are then evaluated one by one. A configuration is an input as classes, with one
-substitution; run 0 is the computation itself, later runs repeat it with weights moved
-by a few roundings, from which rounding radii are estimated.
+token replaced, is the norm of the change that it makes there; an exchange puts one
+symbol in place of another. A place is a distinct position encoding, and a class is the
+rows of one place and one symbol. Inputs lump into classes with counts where a model has
+no mask and the length few places. A target is the output watched, the activation or
+logits. Where unique-hard attention meets several places, the orders that classes can
+have depend on which positions have which; short inputs are then evaluated one by one. A
+configuration is an input as classes, with one substitution; run 0 is the computation
+itself, later runs repeat it with weights moved by a few roundings, from which rounding
+radii are estimated.
 """
 
 import bisect
@@ -105,7 +106,7 @@ class Universe(AllInputs):
 
     @property
     def classes(self) -> Int[np.ndarray, "2 classes"]:
-        """Place and symbol of each class of rows, by place."""
+        """Place and symbol of each class of rows: two arrays, ordered by place."""
         symbols = len(self.symbols)
         place = np.repeat(np.arange(self.places.count), symbols)
         return np.stack([place, np.tile(self.symbols, self.places.count)])

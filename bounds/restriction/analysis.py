@@ -67,7 +67,7 @@ class PartialInput:
         return tuple(np.flatnonzero(self.tokens == FREE).tolist())
 
     def fix(self, bits: Mapping[int, int]) -> "PartialInput":
-        """Returns the partial input with free positions fixed to the symbols of `bits`."""
+        """Returns a copy with positions fixed, each to the symbol that its bit stands for."""
         tokens = self.tokens.copy()
         for position, bit in bits.items():
             assert tokens[position] == FREE
@@ -75,13 +75,13 @@ class PartialInput:
         return dataclasses.replace(self, tokens=tokens)
 
     def release(self, positions: Iterable[int]) -> "PartialInput":
-        """Returns the partial input with `positions` free too."""
+        """Returns a copy in which `positions` are free too."""
         tokens = self.tokens.copy()
         tokens[list(positions)] = FREE
         return dataclasses.replace(self, tokens=tokens)
 
     def complete(self, bits: ArrayLike) -> Int[np.ndarray, "tokens"]:
-        """Returns the input whose free positions take the given bits."""
+        """Returns the input whose free positions, ascending, take the given bits."""
         tokens = self.tokens.copy()
         tokens[tokens == FREE] = np.take(self.symbols, np.asarray(bits, int))
         return tokens
@@ -94,7 +94,7 @@ def read_partial_input(
     size: int = MAX_COUNT + 1,
     length: int | None = None,
 ) -> PartialInput:
-    """Returns `tokens` below `size` as a partial input; raises `InputError` for others."""
+    """Returns `tokens`, below `size` or -1 where free, as a checked partial input."""
     pair = expect_integers("symbols", symbols, 0, size - 1)
     if len(pair) != 2 or pair[0] == pair[1]:
         raise InputError(
@@ -244,7 +244,7 @@ def _list_sets(tables: Tables, block: SlotBlock) -> list[list[list[dict[str, Any
 def layer_blocks(
     model: Transformer, partial: PartialInput, query: int, depth: int
 ) -> tuple[Tables, Iterator[SlotBlock]]:
-    """Tables before a layer, and possible sets of the positions needed after it."""
+    """Tables before layer `depth`, and possible sets of the positions needed after it."""
     # They bound what is read, without the tables of the layer's output.
     tables = analyse(model, partial, query, depth=depth).final
     wanted = needed_positions(model, partial.length, query)[depth + 1]
@@ -309,7 +309,7 @@ def _row_indices(
 
 
 def read_slots(scored: ScoredRows, block: SlotBlock) -> list[Readings]:
-    """Table rows that a block of slots attends to; `Undecided` where rounding decides."""
+    """Table rows that each slot of a block attends to; raises `Undecided` if one is open."""
     tables, read = scored.tables, []
     pairs = zip(block.slots.tolist(), block.reach(), strict=True)
     for local, (slot, reach) in enumerate(pairs):
@@ -345,7 +345,7 @@ Candidates = Bool[np.ndarray, "assignments candidates"]
 def _decide(
     low: Cells, high: Cells, allowed: Candidates, weighting: Weighting
 ) -> tuple[Candidates, Bool[np.ndarray, "assignments"]]:
-    """Masks of candidates attended to, and of assignments whose winner rounding decides."""
+    """Masks of candidate rows attended to, and of assignments whose winner stays open."""
     if not allowed.size:
         return allowed, np.zeros(len(allowed), bool)
     low, high = (np.where(allowed, cells, -np.inf) for cells in (low, high))

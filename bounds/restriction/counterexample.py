@@ -1,11 +1,12 @@
 """Counterexamples: two inputs that a model cannot tell apart, one in the language.
 
-A member is an input that the language contains. A pair of a member and a non-member is found
-by language: for PARITY any free bit will do, for DYCK brackets are counted in the free
-window, an automaton is decided by the states that can be reached, and a membership function
-by all completions, or many drawn ones. Where all completions are alike to the language, the
-model may be right. Source: docs/theory/hard-attention.md, sections 2, 7 and 8 (Hahn 2020,
-Corollary 2).
+A member is an input that the language contains; a completion of a partial input gives
+each of its free positions one of two symbols, its bit. A pair of a member and a
+non-member is found by language: for PARITY any free bit will do, for DYCK brackets are
+counted in the free window, an automaton is decided by the states that can be reached, and
+a membership function by all completions, or many drawn ones. Where all completions are
+alike to the language, the model may be right. Source: docs/theory/hard-attention.md,
+sections 2, 7 and 8 (Hahn 2020, Corollary 2).
 """
 
 import dataclasses
@@ -56,7 +57,7 @@ AnyLanguage: TypeAlias = LanguageName | Automaton | RegularLanguage | Membership
 
 
 def parity_pair(partial: PartialInput) -> Pair | None:
-    """Returns two completions that differ in one free bit; None without a free bit."""
+    """Two completions of a partial input that differ in one bit; None if none is free."""
     free = len(partial.free)
     if not free:
         return None
@@ -65,7 +66,7 @@ def parity_pair(partial: PartialInput) -> Pair | None:
 
 
 def dyck_pair(partial: PartialInput, member: Membership) -> Pair | None:
-    """Returns a balanced and an unbalanced completion; None without the first."""
+    """A balanced completion and one with a bracket changed; None if none is balanced."""
     fixed, free = partial.tokens[partial.tokens != FREE], len(partial.free)
     # So many of the free brackets have to close that the word sums to 0. Odd tokens close;
     # an end token, which is even, is rounded away.
@@ -103,7 +104,7 @@ def _at_the_edge(pair: Pair, member: Membership, seed: int) -> Iterator[Tokens]:
 
 @dataclasses.dataclass(frozen=True)
 class _Language:
-    """A language, and the search for a member and non-member of one output of a model."""
+    """A language, to search a member and a non-member to which a model gives one output."""
 
     model: jm.Transformer
     name: str
@@ -128,7 +129,7 @@ class _Language:
         return found.member, found.non_member
 
     def neighbours(self, given: PartialInput, query: int) -> Iterator[PartialInput]:
-        """Yields members with one bit freed; it flips membership and has influence 0."""
+        """Yields members with one position free: it decides membership, not the output."""
         pair = self.find(given)
         for word in [] if pair is None else _at_the_edge(pair, self.member, self.seed):
             # The sum of both symbols less one is the other.
@@ -148,14 +149,13 @@ class _Language:
                 keep="position_max",
             )
             assert influence.position_upper is not None
-            # Flipping that bit makes a non-member, and its influence on the query's row
-            # is 0.
+            # The change of that bit makes a non-member, and leaves the query's output.
             for place in places:
                 if influence.position_upper[place] == 0:
                     yield PartialInput(word, given.symbols).release([place])
 
     def conclude(self, found: Restriction) -> Restriction:
-        """Returns a restriction with a counterexample, or with reasons for none."""
+        """Returns `found` with a counterexample to the language, or reasons for none."""
         pair, certificate = self.find(found.partial), dict(found.certificate)
         if self.entry is not None:
             certificate["language"] = self.entry

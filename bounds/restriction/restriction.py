@@ -263,7 +263,7 @@ def restrict(
     query: int,
     plan: SearchPlan,
 ) -> Restriction:
-    """Returns the best restriction that the search `plan` finds; see `find_restriction`."""
+    """Best restriction that `plan` finds; arguments are those of `find_restriction`."""
     expect_hook("report", plan.report)
     if not callable(plan.remember):
         raise InputError(f"remember = {show(plan.remember)}; expected a function")
@@ -323,7 +323,7 @@ def find_kept(
     fresh: bool,
     **asked: Any,
 ) -> tuple[Restriction, float]:
-    """Restriction, read from a store or found, that is checked; seconds of its search."""
+    """Checked restriction, of `search` or of its stored parts, and seconds it took."""
     seconds = 0.0
 
     def remember(name: str, work: Work, read: Read) -> ClosedInput:

@@ -197,7 +197,7 @@ class Search:
         self.close(self.reduce(caps))
 
     def fix(self, bits: dict[int, int], stage: str) -> None:
-        """Fix bits in the partial input and report it under the stage's name."""
+        """Fixes positions to bits in the partial input, and reports it as a stage."""
         raise_requested()
         self.partial = self.partial.fix(bits)
         self.imbalance += lean(bits)
@@ -323,7 +323,7 @@ class Search:
                 waiting += [batch[:half], batch[half:]]
 
     def reduce(self, caps: Sequence[int]) -> ScoredRows:
-        """Fixes bits till rows after layer l need <= caps[l]; last layer's scored rows."""
+        """Fixes bits until rows need at most a layer's cap; returns the last layer's rows."""
         length, layers = self.partial.length, self.model.layers
         needed = needed_positions(self.model, length, self.query)
         tables = embed(self.model, self.partial, needed[0])
@@ -402,7 +402,7 @@ class Search:
         return chosen
 
     def decide(self, tables: Tables, case: Undecided, where: str) -> dict[int, int]:
-        """Bit to set to 0, of rows whose winner rounding decides; or `InputError`."""
+        """Bit to fix where rounding leaves a winner open; `InputError` if it has no bits."""
         slot_of_row = tables.slot_of_row
         for slot in (case.slot, *slot_of_row[case.rows].tolist()):
             if tables.bits[slot]:

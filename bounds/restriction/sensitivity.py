@@ -53,7 +53,7 @@ class ForcedAnswer:
 
     @property
     def least_free(self) -> int:
-        """F: every restriction with at least F free bits keeps both classes.
+        """F: restrictions with F or more free bits leave a member and a non-member.
 
         More than there are free bits where the answer is forced with all of them free.
         """
@@ -192,8 +192,8 @@ def first_impossible_length(
     """Returns the first length at which a language is beyond a kind of transformer.
 
     At length n, some restriction of at least `guaranteed_free(n)` free bits has one
-    output; if `least_free(n)` of them keep both classes reachable, the output is wrong
-    for some input. Theorem 8 guarantees ceil(phi n) - (H+1) t free bits: the share phi
+    output; if `least_free(n)` of them leave a member and a non-member, the output is
+    wrong for some input. Theorem 8 guarantees ceil(phi n) - (H+1) t free bits: the share phi
     is free before closing fixes (H+1) t, for H heads that read trees of depth t.
 
     Args:
@@ -212,7 +212,7 @@ def first_impossible_length(
 
 
 def _num_symbols(automaton: Automaton, partial: PartialInput) -> int:
-    """Length without an end token; raises `InputError` for a symbol the automaton lacks."""
+    """Length of the inputs, end token left out; refuses symbols the automaton lacks."""
     pair = partial.symbols
     if max(pair) >= automaton.num_symbols:
         raise InputError(

@@ -75,7 +75,7 @@ class Tables:
         return matrix
 
     def sides(self) -> tuple[Sides, Sides]:
-        """Flags: each row sets a bit to 1; sets it to 0. A column a bit that slots share."""
+        """Flags of rows that set a bit to 1, and to 0; a column for each bit slots share."""
         count = Counter(itertools.chain.from_iterable(self.bits))
         # Rows of two positions can contradict only at bits that both depend on.
         column = {bit: k for k, bit in enumerate(b for b in count if count[b] > 1)}

@@ -106,7 +106,7 @@ def fits(
 
 
 def outwards(radius: Numbers, operations: int) -> Numbers:
-    """Radius inflated to cover the rounding of its own computation."""
+    """Upper bound on a radius that took `operations` rounded operations to compute."""
     return radius * (1 + gamma_upper(2 * operations + 16))
 
 

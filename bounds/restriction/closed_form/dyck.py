@@ -99,7 +99,7 @@ class DyckParameters:
 
     @property
     def columns(self) -> Iterable[tuple[SwitchingStep, Fraction, Fraction | None]]:
-        """Each step with its R_l and c_l."""
+        """Each step with its share R_l of deep activations and its spread c_l."""
         return zip(self.steps, self.deep, self.spreads, strict=True)
 
 
@@ -194,7 +194,7 @@ def dyck_margin(parameters: DyckParameters, length: int, numbers: Numbers) -> Re
 
 
 def dyck_slope(parameters: DyckParameters) -> float:
-    """Estimate the margin F - 2k per position of long inputs, without deviations."""
+    """Estimate of (F - 2k) / n for long inputs, without their random deviations."""
     losses, depth = [], 1
     for step, deep, spread in parameters.columns:
         risk = float(_repair_risk(parameters, step, spread is None))
@@ -211,11 +211,11 @@ def dyck_slope(parameters: DyckParameters) -> float:
 def _repair_risk(
     parameters: DyckParameters, step: SwitchingStep, loose: bool
 ) -> Fraction:
-    """β / γ: β risks too many repairs, γ = Pr[W_M moves by <= c √G], 1 if `loose`."""
-    # δ' = γ/20 and β = γ (0.949 - 2δ), or δ' = δ and β = 0.999 - 3δ where the sum is
-    # not held to y: then γ (1 - 2δ) > δ' + β, and all that is asked happens at once
-    # with positive probability. In the last step F' needs no upper bound, which saves
-    # one δ.
+    """Ratio β / γ of a step: β bounds Pr[too many repairs], γ Pr[W_M moves by <= c √G]."""
+    # δ' = γ/20 and β = γ (0.949 - 2δ), or γ = 1, δ' = δ and β = 0.999 - 3δ where the sum
+    # is not held to y (`loose`): then γ (1 - 2δ) > δ' + β, and all that is asked happens
+    # at once with positive probability. In the last step F' needs no upper bound, which
+    # saves one δ.
     deviations = 1 if step is parameters.steps[-1] else 2
     rest = Fraction(999, 1000) - deviations * parameters.delta
     return rest - (parameters.delta if loose else Fraction(1, 20))
