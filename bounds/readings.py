@@ -5,7 +5,8 @@ layer applies to each row before or after attention. A method is one that comput
 bounds the effect of a substitution, another symbol at one position. A reading is a
 `functools.singledispatch` over operations. It refuses by name the operations it has no
 rule for, and so do the methods that need it, before they begin
-(`unsupported_operation`).
+(`unsupported_operation`). Token types are embeddings that tokens before and behind a
+separator symbol have added.
 
 One reading stands here: `slope`, the slope of a program at its base (its rows on the
 unchanged input), as cotangents, derivatives of outputs, pulled back through its steps.
@@ -48,7 +49,7 @@ def no_rule(reading: str, operation: Operation) -> InputError:
 def unsupported_attention(
     layers: tuple[Layer, ...], known: tuple[str, ...] = ()
 ) -> str | None:
-    """Reason for refusal: a layer's attention has a part not in `known`; or None."""
+    """Reason that a method refuses layers with parts of attention not `known`, or None."""
     # Forward passes and exact changes use `jax_models.model.attending`, which has all
     # parts; `known` names the parts that the method follows itself.
     for depth, layer in enumerate(layers):
@@ -86,7 +87,7 @@ def unsupported_dropout(model: Transformer) -> str | None:
 
 
 def unsupported_model(model: Transformer, known: tuple[str, ...] = ()) -> str | None:
-    """Reason for refusal: a model part is not a plain layer or in `known`; or None."""
+    """Reason that a method for plain layers, and parts `known`, refuses a model; or None."""
     if isinstance(model.position, PairTable):
         return unsupported_dropout(model)
     if model.token_dropout is not None:
@@ -104,7 +105,7 @@ def unsupported_model(model: Transformer, known: tuple[str, ...] = ()) -> str | 
 
 
 def of_one_text(model: Transformer, symbols: Collection[int]) -> Transformer:
-    """Model of equal outputs on inputs of `symbols`, without unused token types."""
+    """Model without token types, of equal outputs, if `symbols` have no separator."""
     table = model.position
     # Unchanged without token types, and where a separator may begin the second type.
     if not isinstance(table, PairTable) or table.separator in symbols:
@@ -117,7 +118,7 @@ def unsupported_operation(
     reading: Callable[..., Any],
     apart: type[Operation] | tuple[()] = (),
 ) -> str | None:
-    """Reason for refusal: `reading` has no rule for some operation; or None."""
+    """Reason that a method refuses operations that `reading` has no rule for, or None."""
     # What goes by readings asks what each row sees, position by position.
     if found := unsupported_attention(layers, known=(WINDOW,)):
         return found
@@ -151,7 +152,7 @@ def _said(reading: str, operation: Operation) -> str:
 
 
 def unsupported_padding(model: Transformer) -> str | None:
-    """Reason why padding could change rows of a model that cannot see it, or None."""
+    """Reason that padding could change rows of a model that cannot see it, or None."""
     if shared_symbols(model):
         return "some symbols move all rows"
     if model.position is not None and model.position.depends_on_length:

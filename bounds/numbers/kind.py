@@ -27,7 +27,7 @@ STATED = "the radius that was stated of every evaluation"
 
 
 class OfKind:
-    """Base class of results that have a `kind`."""
+    """Base class of results with a `kind`: exact, certified, enclosure or estimated."""
 
     kind: Kind
     # Largest relative radius of an exact value.

@@ -1,4 +1,4 @@
-"""Texts of lengths, temperatures and enclosures in flags, labels and tables of text.
+"""Texts of lengths, temperatures, fractions and values in flags, labels and tables.
 
 A temperature is a number T, `inverse_log:A`, which is A / ln n at length n, or `power:A:P`,
 A n^P (A p^P at position p); its record is the dictionary that a model file holds.
@@ -86,7 +86,7 @@ def describe_lengths(lengths: Sequence[int]) -> str:
 
 
 def parse_share(text: str) -> Fraction:
-    """Share from text such as 0.35 or 7/20: in (0, 1), no nearer to an end than `CLOSEST`."""
+    """Fraction from text such as 0.35 or 7/20; at least `CLOSEST` from both 0 and 1."""
     try:
         share = Fraction(ascii_number(text))
     except (ValueError, ZeroDivisionError):

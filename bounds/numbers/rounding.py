@@ -90,7 +90,7 @@ def gamma_upper(count: int) -> float:
 
 
 def term_roundoff(count: int) -> float:
-    """Bound on the error of a float64 change of `count` terms, over the terms' magnitudes."""
+    """Bound on a float64 change's error, over the sum of magnitudes of its `count` terms."""
     # γ_k, k = 2 (count + 8): inner products with `count` terms in all and a few scalar
     # operations, on operands that round as much themselves.
     return gamma_upper(2 * count + SCALAR_STEPS)

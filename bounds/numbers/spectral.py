@@ -164,7 +164,7 @@ def _root(squares: float, count: int) -> Interval:
 
 @functools.cache
 def _lost(count: int) -> tuple[Interval, Interval]:
-    """Least ratio of a computed to the true sum of squares, and its largest underflow."""
+    """Least ratio of a computed to the true sum of `count` squares, and most underflow."""
     return 1 - gamma(count + 1), count * interval(_UNDERFLOW)
 
 

@@ -114,7 +114,7 @@ def recipe(plan: Callable[P, Recipe]) -> Callable[P, Any]:
 
 
 def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, ...]:
-    """Checked symbols of a recipe; by default all that the model substitutes."""
+    """Checked symbols that a recipe scores; by default all that the model substitutes."""
     if symbols is None:
         return tuple(model.substitutable or range(model.vocab_size))
     given = tuple(expect_integers("symbols", symbols, 0, model.vocab_size - 1))
@@ -128,7 +128,7 @@ def letters_of(model: Transformer, symbols: Sequence[int] | None) -> tuple[int, 
 def residues_of(
     model: Transformer, tokens: Any, positions: Sequence[int] | None
 ) -> list[int]:
-    """Checked positions; by default all of substitutable symbols, not special ones."""
+    """Checked positions to edit; by default those of substitutable, not special, symbols."""
     checked = np.asarray(check_tokens(model.vocab_size, tokens))
     if positions is not None:
         given = expect_integers("positions", positions, 0, checked.size - 1)
@@ -144,7 +144,7 @@ def letters_and_residues(
     symbols: Sequence[int] | None,
     positions: Sequence[int] | None,
 ) -> tuple[tuple[int, ...], list[int]]:
-    """Checked symbols and positions; refuses models without a logit per symbol."""
+    """Checked symbols, and positions to edit; refuses models without a logit per symbol."""
     if model.classes != model.vocab_size:
         found = f"{model.classes} logits and {model.vocab_size} symbols"
         if model.classes is None:

@@ -56,7 +56,7 @@ SWEEP = 2.0 ** np.arange(-4, 11)
 
 
 def needs_tie_breaking(measure: HardMeasure) -> bool:
-    """Whether some unique-hard head has a row whose maximum is attained twice or more."""
+    """Whether a unique-hard head of the measured model has a row with two or more maxima."""
     return any(head.tied_rows and not head.averages for head in measure.heads)
 
 

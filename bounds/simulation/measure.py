@@ -65,7 +65,7 @@ MOST_SCORES = 2**22
 
 
 def measure_hard_model(model: Transformer, tokens: Tokens) -> HardMeasure:
-    """Measures a hard model over a set of inputs, for a certificate."""
+    """`HardMeasure` of a hard model over the listed inputs."""
     embedding = np.asarray(model.embedding, np.float64)
     positions = np.asarray(encode_positions(model, tokens.shape[1]), np.float64)
     step = max(1, MOST_SCORES // tokens.shape[1] ** 2)
@@ -262,7 +262,7 @@ def cell_width(
 
 
 def measure_structure(model: Transformer, inputs: AllInputs) -> HardMeasure:
-    """Measures a one-layer hard model over all its inputs, for a certificate."""
+    """`HardMeasure` of a one-layer hard model over all inputs of a length, not listed."""
     (layer,) = model.layers
     n = inputs.length
     # In the first layer a row depends on its position and its symbol alone, so that every row

@@ -3,6 +3,8 @@
 A hard model has hard attention alone; its twin has softmax at a temperature instead. A
 measure holds the numbers of the hard model that bound their distance, over the inputs
 considered; a head is uniform if it averages and its scores do not depend on the key.
+A report is a table of results by length, with notes, sentences that state conditions
+and warnings for the numbers of a row.
 """
 
 import dataclasses

@@ -100,7 +100,7 @@ def second_layer(
     own: Float[Array, "substitutions width"],  # changes of these rows after the layer
     row_tile: int,
 ) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
-    """Changes of the second layer's output at the query row, and tie reports."""
+    """Changes of the second layer's query row by each substitution, and tie reports."""
     (below, layer), first, last, query = layers, state.first, state.last, state.watched
     assert last is not None
     n, weighting = first.store.length, layer.attention.weighting
@@ -202,7 +202,7 @@ def propagate_to(
     own: Float[Array, "substitutions width"],  # changes of these rows after the layer
     tile: int,  # rows of the first layer at once
 ) -> tuple[Float[Array, "substitutions rows width"], list[TieReport | None]]:
-    """Changes of the watched rows of the last layer's output, and tie reports."""
+    """Changes of the last layer's watched rows by each substitution, and tie reports."""
     first = state.first
     everywhere = jnp.arange(first.store.length, dtype=jnp.int32)
     # Only the last layer's rows, and its base pass, are the watched ones.
@@ -299,7 +299,7 @@ def block_sizes(
 def block_bytes(
     model: Transformer, length: int, substitutions: int, rows: int, watched: int = 0
 ) -> float:
-    """Upper bound on the bytes that a block of substitutions adds to its arguments."""
+    """Upper bound on the bytes of a block's arrays, beyond the model and its base pass."""
     # Each pair of a tile of the first layer's rows has some arrays of the model's width,
     # of the block's neurons and of the heads; replaced rows have a tile of scores.
     widths = []
@@ -407,7 +407,7 @@ def _carry(
 
 
 def merge_reports(model: Transformer, reports: list[TieReport | None]) -> TieReport:
-    """Tie report merged from those that are not None; empty if all are."""
+    """One tie report merged from those of `reports` that are not None; else an empty one."""
     merged = TieReport.empty(model.dtype)
     for report in reports:
         merged = merged if report is None else merged.merge(report)

@@ -215,7 +215,7 @@ def replace_rows(
 ) -> tuple[
     tuple[Float[Array, "lines rows width"], Bool[Array, "lines rows"]], TieReport
 ]:
-    """Output changes of asked rows from base summaries, True where decided, and ties."""
+    """Output changes of asked rows, True where base summaries decide them, and ties."""
     attention = layer.attention
     weighting = attention.weighting
     assert isinstance(weighting, HardWeighting)
@@ -323,7 +323,7 @@ def _over_lines(
     per_line: int,  # elements
     layer: Layer,
 ) -> Any:
-    """Results of `function` for the first `count` lines, 0 for others, and merged ties."""
+    """`function` of the first `count` lines, 0 for the other lines, and merged ties."""
     total = lines.at.shape[0]
     block = row_block(total, per_line)
     while total % block:

@@ -75,16 +75,16 @@ def _softmax_rows(
     slots: Int[Array, "substitutions"],
     alike: bool,
 ) -> Float[Array, "substitutions width"]:
-    """Change of output row i by sums over keys.
+    """Changes of output rows i by replacing token i, by sums over keys.
 
-    With values v_m, their old weights a_m and weighted mean, and changes d_m of scores,
-    of which a common part drops out,
+    With the values v_m of all keys m, row i's old weights a_m and weighted mean, and changes
+    d_m of its scores, a common part left out,
 
         mean' - mean = sum_m a_m (e^d_m - 1) (v_m - mean) / sum_m a_m e^d_m
 
-    and the new weight times dv_i. Where this loses digits, new weights less old ones are
-    formed for each key but the top one t, a_m (e^x_m - 1), x_m = d_m - log sum_m a_m e^d_m,
-    and summed times v_m - v_t.
+    plus the new weight of key i times the change of its value. Where this loses digits,
+    new weights less old ones, a_m (e^x_m - 1) with x_m = d_m - log sum_m a_m e^d_m, are
+    formed for each key but the top one t, and summed times v_m - v_t.
     """
     store, attention, n = first.store, layer.attention, first.store.length
     everywhere = jnp.arange(n, dtype=jnp.int32)

@@ -217,7 +217,7 @@ def _follow(steps: tuple[SoughtLayer, ...], rows: ChangedRows) -> Window:
 
 
 def _runs(owner: Int[np.ndarray, "asked"], count: int) -> Iterator[tuple[int, int]]:
-    """Yields [first, end) of one substitution, or of some with <= `ROWS_KEPT` asked rows."""
+    """Yields ranges [first, end) of substitutions, one or with <= `ROWS_KEPT` asked rows."""
     ends, first = np.searchsorted(owner, np.arange(1, count + 1)), 0
     while first < count:
         done = ends[first - 1] if first else 0

@@ -67,7 +67,7 @@ def value_transfer(spread: float, distance: float) -> Bound:
 def perturbed_distance(
     gap: float, error: float, temperature: float, visible: int
 ) -> Bound:
-    """Bound softmax of perturbed scores against hard attention without ties.
+    """Bound the l1 distance of softmax of perturbed scores from hard weights without ties.
 
     |ah(s) - S_τ(s')|_1 <= 2r/(1 + r), r = (n - 1) e^{-(γ - 2ρ)/τ}; at most 2r.
 
@@ -96,7 +96,7 @@ def perturbed_distance(
 def perturbed_ties_distance(
     gap: float, error: float, temperature: float, visible: int, tied: int
 ) -> Bound:
-    """Bound softmax of perturbed scores against average-hard attention with ties.
+    """Bound the l1 distance of softmax of perturbed scores from average-hard weights.
 
     |ah(s) - S_τ(s')|_1 <= 2 tanh(ρ/(2τ)) + 2r/(1 + r), r = ((n - k)/k) e^{-(γ - 2ρ)/τ}.
     Either term is attained alone.
@@ -214,7 +214,7 @@ class NetworkShape:
 
 
 def activation_bound(shape: NetworkShape, embedding: float, layer: int) -> Bound:
-    """Bound the activations after some layers of any attention.
+    """Bound the largest activation after some layers, whatever the attention weights.
 
     |x^(l)|_inf <= G^l x(n).
 
@@ -302,7 +302,7 @@ def embedding_size(embedding: float) -> Interval:
 def simulation_temperature(
     shape: NetworkShape, *, embedding: float, gap: float, length: int, error: float
 ) -> Bound:
-    """Compute a temperature at which softmax is within an error of tieless attention.
+    """Compute a temperature at which softmax keeps a tieless network within an error.
 
     τ(n) = γ/(2[log(n x/E) + L log(2 K2)]), E = min(ε, γ/(2 K1 x)). At this temperature
     and below, no entry of the final activations differs by more than ε.
@@ -336,7 +336,7 @@ def simulation_temperature(
 def tied_simulation_temperature(
     shape: NetworkShape, *, embedding: float, gap: float, length: int, error: float
 ) -> Bound:
-    """Compute a temperature at which softmax is within an error of average-hard attention.
+    """Compute a temperature at which softmax keeps a network with ties within an error.
 
     τ(n) = γ/(4[log(n x/E) + L log(2 K2) + L log c]), c = max(1, L K1 x²/γ), E as in
     Theorem 26. Ties must be exact: a temperature this low tells scores apart that differ

@@ -38,7 +38,7 @@ def distance_of_odds(odds: Interval) -> Interval:
 
 
 def constant_gap_distance(gap: float, temperature: float, visible: int) -> Bound:
-    """Bound the distance of softmax from hard attention when one score leads by a gap.
+    """Bound softmax's l1 distance from hard weights when one score leads by a gap.
 
     |ah(s) - S_τ(s)|_1 <= 2(n - 1)/(e^{γ/τ} + n - 1) <= 2n e^{-γ/τ}, with equality on the
     left where all other scores are γ below the maximum.
@@ -68,7 +68,7 @@ def constant_gap_distance(gap: float, temperature: float, visible: int) -> Bound
 
 
 def constant_gap_temperature(gap: float, visible: int, error: float) -> Bound:
-    """Compute the temperature up to which a gap keeps softmax within an error.
+    """Compute the temperature up to which softmax is within an l1 error of hard weights.
 
     τ = γ / log((n - 1)(2 - ε)/ε): at this temperature and below |ah(s) - S_τ(s)|_1 <= ε
     for all scores with the gap, and above it not for all.
@@ -116,7 +116,7 @@ def slope_of(name: str, slope: float, temperature: float) -> Interval:
 
 
 def linear_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
-    """Bound the distance of softmax from hard attention with linear decay on both sides.
+    """Bound softmax's l1 distance from hard weights; scores fall linearly on both sides.
 
     |lh(s) - S_τ(s)|_1 <= 4/(e^{γ/τ} + 1) <= 4 e^{-γ/τ}; tight for long rows.
 
@@ -138,7 +138,7 @@ def linear_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
 
 
 def one_sided_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
-    """Bound softmax against hard attention with linear decay from the first or last position.
+    """Bound softmax's l1 distance from hard weights; scores fall linearly from one end.
 
     |lh(s) - S_τ(s)|_1 <= 2 e^{-γ/τ}; tight for long rows.
 
@@ -165,7 +165,7 @@ def one_sided_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
 
 
 def distinct_multiples_distance(step: float, temperature: float = 1.0) -> Bound:
-    """Bound softmax against hard attention, deficits being distinct multiples of γ.
+    """Bound softmax's l1 distance from hard weights, deficits being distinct multiples.
 
     4/(e^{γ/τ} + 1), as in Lemma 6, whose proof uses no more; they are distinct on each
     side of j*.
@@ -191,7 +191,7 @@ def distinct_multiples_distance(step: float, temperature: float = 1.0) -> Bound:
 
 
 def quadratic_decay_distance(curvature: float, temperature: float = 1.0) -> Bound:
-    """Bound softmax against hard attention if scores fall off with the squared distance.
+    """Bound softmax's l1 distance from hard weights where scores fall quadratically.
 
     (j - j*)^2 >= |j - j*| for integers, hence 4/(e^{γ/τ} + 1).
 
@@ -219,7 +219,7 @@ def _decay(slope: Interval, hypothesis: str, lemma: str) -> Bound:
 
 
 def lookup_error(sharpness: float, temperature: float = 1.0) -> Bound:
-    """Bound the distance of the mean position from the one that is looked up.
+    """Bound the error of a mean position that looks up entry c by quadratic scores.
 
     δ(g) = e^{-g}(1 + 1/(2g)) with g = γ/τ >= 1/2. A value j/n in place of j divides it by
     n.
@@ -242,7 +242,7 @@ def lookup_error(sharpness: float, temperature: float = 1.0) -> Bound:
 
 
 def lookup_weight(sharpness: float, temperature: float = 1.0) -> Bound:
-    """Bound the weight that misses the position that is looked up.
+    """Bound the weight that misses entry c, looked up by quadratic scores.
 
     1 - α_c <= 2/(e^{γ/τ} + 1).
 
@@ -264,7 +264,7 @@ def lookup_weight(sharpness: float, temperature: float = 1.0) -> Bound:
 
 
 def cubic_lookup_error(kappa: float, temperature: float = 1.0) -> Bound:
-    """Bound the error of a lookup by cubic scores, in the upper half of the table.
+    """Bound the error of a mean position that looks up entry c by cubic scores.
 
     s_c - s_j = (κ/i)(c - j)²(c + 2j) >= (κ/2)(j - c)² where 2c >= i: Lemma 7 at γ = κ/2.
 
@@ -286,7 +286,7 @@ def cubic_lookup_error(kappa: float, temperature: float = 1.0) -> Bound:
 
 
 def cubic_lookup_weight(kappa: float, temperature: float = 1.0) -> Bound:
-    """Bound the weight that misses entry c in the table's upper half, by cubic scores.
+    """Bound the weight that misses entry c, looked up by cubic scores.
 
     1 - α_c <= 2/(e^{κ/(2τ)} + 1).
 
@@ -330,7 +330,7 @@ def _sharp(name: str, sharpness: float, temperature: float, least: float) -> Int
 
 
 def reciprocal_tie_break(gap: float, length: int, temperature: float) -> Bound:
-    """Bound softmax against rightmost-hard attention with the term -γ/j.
+    """Bound the l1 distance of softmax with a score term -γ/j from rightmost-hard weights.
 
     |rh(s) - S_τ(s - γ/j)|_1 <= 2 e^{-γ/(n² τ)}; the key 1/j needs no n, and under a
     future mask n may be the row's own position i.
@@ -358,7 +358,7 @@ def reciprocal_tie_break(gap: float, length: int, temperature: float) -> Bound:
 
 
 def rightmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
-    """Bound softmax against rightmost-hard attention with the term +γ j/n.
+    """Bound the l1 distance of softmax with a score term +γ j/n from rightmost-hard weights.
 
     |rh(s) - S_τ(s + γ j/n)|_1 <= 2 e^{-γ/(n τ)}. The new scores have no ties and a
     gap of at least γ/n. A coefficient above γ n/(n - 1) would overturn the gap.
@@ -381,7 +381,7 @@ def rightmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
 
 
 def leftmost_tie_break(gap: float, length: int, temperature: float) -> Bound:
-    """Bound softmax against leftmost-hard attention with the term -γ j/n.
+    """Bound the l1 distance of softmax with a score term -γ j/n from leftmost-hard weights.
 
     |lh(s) - S_τ(s - γ j/n)|_1 <= 2 e^{-γ/(n τ)}; the mirror of Lemma 8 (b).
 
@@ -413,7 +413,7 @@ def _linear_tie_break(
 
 
 def boolean_tie_break(sharpness: float) -> Bound:
-    """Bound softmax against rightmost-hard attention to Booleans, by growing scores.
+    """Bound softmax's l1 distance from rightmost-hard weights, by scores C(i b_j + j).
 
     Scores C(i b_j + j), j <= i, b_j in {0, 1}: |rh(b) - S(s)|_1 <= 2 e^{-C}, without n
     and without a temperature. Where no b_j is 1 the row itself is selected.
@@ -436,7 +436,7 @@ def boolean_tie_break(sharpness: float) -> Bound:
 
 
 def tie_break_range(visible: int) -> Bound:
-    """Bound from below the range of a tie-breaking score term.
+    """Bound from below the range over positions of a tie-breaking score term.
 
     max_j g(j) - min_j g(j) >= (i - 1) log 3, for one head with scores g(j) + β b_j whose
     output is within 1/4 of v at the rightmost b_j = 1, for all Booleans b and v.
