@@ -41,7 +41,7 @@ class Rounding:
         moves: Sequence[bool],  # of the operands
         options: Mapping[str, Any],  # parameters of the primitive
     ) -> Numbers:
-        """`dot_general` of two arrays, rounded to half precision; in their own type."""
+        """`dot_general` of two operands cut to half-precision parts, in their own type."""
         dimensions = options["dimension_numbers"]
         # A power of two is taken out of each row first, so that the type's range does not
         # matter.

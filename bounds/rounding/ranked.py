@@ -29,7 +29,7 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 def measure_error(request: InfluenceRequest) -> MeasuredError | None:
-    """Relative errors of half precision on sampled influences; None if none exist."""
+    """Measured relative errors of half-precision influences of a sample; None without any."""
     if not len(request.pairs):
         return None
     chosen = sample_of(len(request.pairs))
@@ -96,7 +96,7 @@ def decide_ranked(
     name: str,  # of the half precision
     run: Run,
 ) -> Enclosures:
-    """All influences: the largest in float64; estimates, with measured error, else."""
+    """Bounds of all influences: float64 values of the largest, estimates of the others."""
     sizes = way.sizes(request), INCREMENTAL.sizes(request)
     proposals = Proposals.open(request, way, run, name, way.name, sizes)
     _estimate(proposals, request, name)

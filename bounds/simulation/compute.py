@@ -287,7 +287,7 @@ COLUMNS = tuple(
 
 
 class SimulationCurve(Table):
-    """Temperatures and errors against n, for one hard model.
+    """Temperatures and errors of softmax for one hard model, against the length n.
 
     Attributes:
         rows: Rows as `Simulation.row` gives them, one per n.
@@ -329,7 +329,7 @@ def simulation_curve(
     Args:
         model: A hard model, as `simulate` takes it.
         lengths: Increasing lengths n >= 1.
-        epsilon: ε in (0, 1].
+        epsilon: ε in (0, 1], the largest error of an entry of the final activations.
         inputs: A language to sample from, or a source of inputs.
         num_inputs: Number of sampled inputs.
         seed: Seed of the sampled inputs.

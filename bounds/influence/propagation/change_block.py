@@ -97,7 +97,7 @@ def second_layer(
     layers: tuple[Layer, ...],  # the first, and the second
     state: IncrementalState,
     columns: Replaced,  # which all rows see
-    own: Float[Array, "substitutions width"],  # changes of these rows after the layer
+    own: Float[Array, "substitutions width"],  # replaced rows' changes after layer 1
     row_tile: int,
 ) -> tuple[Float[Array, "substitutions width"], list[TieReport | None]]:
     """Changes of the second layer's query row by each substitution, and tie reports."""
@@ -199,7 +199,7 @@ def propagate_to(
     layers: tuple[Layer, ...],
     state: IncrementalState,
     columns: Replaced,  # which all rows see
-    own: Float[Array, "substitutions width"],  # changes of these rows after the layer
+    own: Float[Array, "substitutions width"],  # replaced rows' changes after layer 1
     tile: int,  # rows of the first layer at once
 ) -> tuple[Float[Array, "substitutions rows width"], list[TieReport | None]]:
     """Changes of the last layer's watched rows by each substitution, and tie reports."""
@@ -270,7 +270,7 @@ def block_sizes(
     model: Transformer,
     length: int,
     memory_limit: int | None = None,
-    watched: int = 0,  # numbers of one substitution's watched rows, where they are many
+    watched: int = 0,  # numbers in one substitution's watched rows; 0 where one is watched
 ) -> BlockSizes:
     """Numbers of substitutions of a block and of rows of a tile that fit the memory."""
     attention = model.layers[0].attention

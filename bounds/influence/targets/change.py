@@ -137,7 +137,7 @@ def nonlinear_head(model: Transformer, target: Any) -> str | None:
 
 
 def target_map(model: Transformer, target: str) -> Float[Array, "classes width"]:
-    """Linear map from final activation changes to target changes, of an affine head."""
+    """Matrix from changes of the final activation to those of a target with affine head."""
     identity = jnp.eye(model.width, dtype=model.dtype)
     if target == "activation":
         return identity
