@@ -1,4 +1,8 @@
-"""Changes of an output by substitutions or deletions at each position in turn."""
+"""Changes of an output by substitutions or deletions at each position in turn.
+
+A scan is a table of these changes, with the output of the unchanged input as `base`. The
+target is the quantity watched of the output; special symbols mark starts, ends or padding.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,8 @@
-"""Maps of the dependence of positions on one another, by a language model."""
+"""Maps of the dependence of positions on one another, by a language model.
+
+A scan is a table of changes of the output when another symbol, the substitute, is put at
+one position; special symbols mark starts, ends or padding.
+"""
 
 import dataclasses
 import math

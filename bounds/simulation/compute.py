@@ -1,7 +1,8 @@
 """Simulations: measure the hard model, find temperatures, run the twins, length by length.
 
-The twin of a hard-attention model has softmax at a temperature in its place; a unique-hard
-head chooses one of several equal scores, the leftmost or the rightmost.
+The twin of a hard-attention model has softmax at a temperature in its place; a measure
+holds the gaps and ties of the hard model's scores over some inputs; a unique-hard head
+chooses one of several equal scores, the leftmost or the rightmost.
 
 A leftmost- or rightmost-hard head whose scores have a gap γ chooses the same position once ∓γ
 j/n is added to the score of position j = 1 … n (Lemma 8 b, c): no two scores are equal then,

@@ -1,10 +1,10 @@
 """A model in the terms of Theorems 26 and 26-T: dimensions, P and x(n).
 
 The theorems give temperatures at which softmax replaces hard attention within a given
-error, without and with ties. P is the largest magnitude of a parameter, x(n) of an
-entry of the embedded tokens y^(0). The theorems know one value matrix per head, no
-output matrices, and biases as weights of a coordinate that is 1. Temperatures are
-rounded down, P and x(n) up.
+error, without and with ties. A measure holds the gaps and ties of a model's scores. P
+is the largest magnitude of a parameter, x(n) of an entry of the embedded tokens y^(0).
+The theorems know one value matrix per head, no output matrices, and biases as weights
+of a coordinate that is 1. Temperatures are rounded down, P and x(n) up.
 """
 
 import dataclasses
