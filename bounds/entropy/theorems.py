@@ -78,7 +78,7 @@ class FloorTheorem(abc.ABC):
         """Returns the floor (nats) where the log-odds of all pairs move by at most ε."""
 
     def pairs(self, strings: Strings, reading: str) -> Pairs:
-        """Returns the pairs of prefixes under a reading; by default there are none."""
+        """Returns the pairs that prefixes `strings` form under a reading; default: none."""
         count = len(strings)
         return Pairs(strings.copy(), np.zeros(count, int), np.full(count, OUTSIDE))
 

@@ -267,7 +267,7 @@ class Parts:
         return self.folder / checkpoint_name(question, what)
 
     def last(self, values: Float[np.ndarray, "rows *axes"] | None) -> Cell | None:
-        """Store row of the largest values' moves, or of half precision's error, or None."""
+        """Cell that measures the largest values' moves or half precision's error; or None."""
 
         # A process that does not lead has no values.
         def move_top() -> Record:

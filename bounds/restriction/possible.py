@@ -177,7 +177,7 @@ class SlotBlock:
         return np.logical_or.reduceat(either, first, axis=0)
 
     def count_bits(self, dependence: Dependence) -> Int[np.ndarray, "chosen"]:
-        """Number of free bits that the layer's output at each slot in `slots` may need."""
+        """Number of free bits on which the layer's output at each of `slots` may depend."""
         # A bit matters to a slot if the slot itself depends on it, or one that it may
         # attend to.
         depends = self.reach().astype(np.float32) @ dependence + dependence[self.slots]

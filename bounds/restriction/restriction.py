@@ -88,7 +88,7 @@ def certificate_of(
 
 
 def _shared(values: Sequence[T]) -> T | list[T]:
-    """The value that all layers share, else the list of their values."""
+    """One value where those of all layers are equal, else the list of all."""
     return values[0] if len(set(values)) == 1 else list(values)
 
 

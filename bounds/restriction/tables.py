@@ -40,7 +40,7 @@ class Tables:
 
     @functools.cached_property
     def starts(self) -> Int[np.ndarray, "starts"]:
-        """First row of each slot, and K at the end."""
+        """Index of each slot's first row; the number K of all rows at the end."""
         return np.cumsum([0, *(1 << len(bits) for bits in self.bits)])
 
     @property

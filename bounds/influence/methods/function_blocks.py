@@ -40,7 +40,7 @@ class FunctionBase:
 
 
 def function_base(request: InfluenceRequest) -> FunctionBase:
-    """Cached `FunctionBase` of a request; compares calls first if `model.check`."""
+    """Cached `FunctionBase`; if `model.check`, lone and batched calls are compared first."""
     return request.shared.find(request, lambda: _form_base(request))
 
 

@@ -45,7 +45,7 @@ def change_target(
     output: Float[Array, "width"],
     change: Float[Array, "*batch width"],
 ) -> tuple[Float[Array, "classes"], Float[Array, "*batch classes"]]:
-    """Exit's output row and its exact change, from its input row and its change."""
+    """Rows that a target reads and their exact changes, from a last layer's and theirs."""
     program = exit_program(model, reads)
     base = program.value({"y": output})
     return base[program.output], program.change(base, {"y": change})[program.output]

@@ -139,7 +139,7 @@ def section_constants(layer: Layer) -> dict[str, SectionConstants]:
     side = Form(h * v, parts=tuple(bare(v, {name: None}) for name in parts))
 
     def gather(numbers: Mapping[str, Any]) -> dict[str, Numbers]:
-        """Numbers by corner, with those of single heads stacked under the name "heads"."""
+        """`numbers` of corners as arrays; those of single heads are stacked as "heads"."""
         found = {k: jnp.asarray(x, jnp.float64) for k, x in numbers.items()}
         heads = [found.pop(part) for part in parts if part in found]
         return {**found, "heads": jnp.stack(heads, axis=-1)} if heads else found

@@ -378,7 +378,7 @@ def compare_outputs(
 def largest_difference(
     found: Float[np.ndarray, "... width"], wanted: Float[np.ndarray, "... width"]
 ) -> float:
-    """Largest norm of a row of found - wanted, over the largest of `wanted` unless 0."""
+    """Largest row norm of found - wanted, over that of `wanted` unless it is 0."""
     largest = np.linalg.norm(wanted, axis=-1).max()
     apart = np.linalg.norm(found - wanted, axis=-1).max()
     return float(apart / largest if largest > 0 else apart)

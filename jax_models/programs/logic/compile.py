@@ -213,7 +213,7 @@ def _predicate_lookup(n: int, u: float, inexact: float) -> bool:
 
 
 def _found(gamma: float, tilt: float, loss: float) -> float:
-    """Error bound of a looked up position Σ j α_j, α the weights, by Lemma 7."""
+    """Bound on the error of Σ j α_j, a position that weights α look up, by Lemma 7."""
     if tilt >= 0.5 or loss >= 0.5:
         return math.inf
     left = gamma * (1 - tilt)
