@@ -359,7 +359,3 @@ def harmonic_table() -> str:
     influence = scaled_causal_average_influence
     rows = [[f"{n}", *(f"{influence(n, k):.5g}" for k in DEPTHS)] for n in LENGTHS]
     return markdown_table(header, rows)
-
-
-if __name__ == "__main__":
-    print(findings_table(all_findings()), harmonic_table(), sep="\n\n")

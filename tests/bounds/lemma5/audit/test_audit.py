@@ -10,7 +10,7 @@ import pytest
 
 from bounds.lemma5.audit import all_findings, findings_table, harmonic_table
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 FINDINGS = all_findings()
 PAGE = (ROOT / "docs" / "lemma5-audit.md").read_text()
 
