@@ -85,7 +85,7 @@ def _draw(
     return jax.vmap(one)(jax.random.split(key, count)).astype(jnp.int32)
 
 
-def final_heights(strings: Rows) -> Int[np.ndarray, "inputs"]:
+def _final_heights(strings: Rows) -> Int[np.ndarray, "inputs"]:
     """Final height of each row that is a prefix of a word, -1 for any other row."""
     if not strings.shape[1]:
         return np.zeros(len(strings), np.int64)
@@ -148,7 +148,7 @@ class DyckWords(_Brackets):
 
     def holds(self, strings: Rows) -> Members:
         """Decides for each row whether it is a word."""
-        return final_heights(strings) == 0
+        return _final_heights(strings) == 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,4 +173,4 @@ class DyckPrefixes(_Brackets):
 
     def holds(self, strings: Rows) -> Members:
         """Decides for each row whether it is a prefix of a word."""
-        return final_heights(strings) >= 0
+        return _final_heights(strings) >= 0

@@ -29,7 +29,7 @@ from jax_models.languages.base import (
     binary_entropy,
     check_probability,
 )
-from jax_models.languages.dyck import brackets_of, final_heights
+from jax_models.languages.dyck import brackets_of
 from jax_models.run.device_memory import require_memory
 
 # Heights of strings, and the types of their brackets by height, or the moves.
@@ -47,9 +47,8 @@ class BracketSource(Source):
 
     up_probability: float = 0.25
     num_types: int = 2
-    max_height: ClassVar[int | None] = (
-        None  # the largest height, None where there is none
-    )
+    # The largest height, None where there is none.
+    max_height: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         """Checks the probability p of an opening bracket and the number of types k."""
@@ -137,17 +136,21 @@ class BracketSource(Source):
         return float(law @ np.array(each)[np.searchsorted(np.unique(up), up)])
 
     def prefixes(self, length: int) -> Int[np.ndarray, "prefixes tokens"]:
-        """Returns every prefix of a length, each once."""
-        openings = np.arange(0, 2 * self.num_types, 2, dtype=np.int32)
-        strings = np.zeros((1, 0), np.int32)
+        """Returns every prefix of a length, each once, for k ** length below 2 ** 63."""
+        k, deepest = self.num_types, self.max_height or length
+        strings, heights = np.zeros((1, 0), np.int32), np.zeros(1, int)
+        open_types = np.zeros(1, np.int64)  # a number in base k, the innermost last
         for _ in range(length):
-            last = np.tile(openings, len(strings))
-            before = np.repeat(strings, openings.size, axis=0)
-            ended = [np.column_stack([before, last + closes]) for closes in (0, 1)]
-            strings = np.concatenate(ended)
-            heights = final_heights(strings)
-            kept = (heights >= 0) & (heights <= (self.max_height or length))
-            strings = strings[kept]
+            up, down = np.flatnonzero(heights < deepest), np.flatnonzero(heights)
+            kind = np.tile(np.arange(k), up.size)
+            at = np.concatenate([np.repeat(up, k), down])
+            top = open_types[down] % k
+            symbol = np.concatenate([2 * kind, 2 * top + 1]).astype(np.int32)
+            open_types = np.concatenate(
+                [open_types[at[: kind.size]] * k + kind, open_types[down] // k]
+            )
+            strings = np.column_stack([strings[at], symbol])
+            heights = heights[at] + np.where(symbol % 2, -1, 1)
         return strings
 
 
