@@ -25,7 +25,7 @@ from bounds.figures.restriction import LEGIBLE, restriction_figure
 from bounds.restriction.analysis import PartialInput
 from bounds.restriction.checking.claim import decode_claim
 from bounds.restriction.counterexample import NAMES
-from bounds.restriction.restriction import find_kept
+from bounds.restriction.record import find_kept
 from bounds.store.output import sha256
 from bounds.store.results import ResultStore
 from jax_models.arguments import show

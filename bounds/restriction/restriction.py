@@ -2,13 +2,12 @@
 
 By the theorem of Hahn (2020) such a restriction exists for long inputs; here one is found
 for a given model and length, with a certificate in JSON that a checker without code of the
-search can verify (docs/certificates-of-restrictions.md, section 1). The parts of a search,
-attempts and passes, are kept as records of a store; a counterexample is a pair of
-completions of the partial input, of which one is in a language.
+search can verify (docs/certificates-of-restrictions.md, section 1). A counterexample is a
+pair of completions of the partial input, of which one is in a language.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,23 +25,16 @@ from bounds.restriction.analysis import (
     output_dependence,
     read_partial_input,
 )
-from bounds.restriction.checker import check_certificate
 from bounds.restriction.search import (
-    ClosedInput,
     Method,
-    Read,
     Remember,
     Report,
     Search,
     SearchPlan,
     Stage,
-    Work,
     forget,
 )
-from bounds.store.file import explained
 from bounds.store.output import sha256
-from bounds.store.results import ResultStore
-from bounds.store.sweep import Cell, obtain
 from jax_models import Transformer, model_bytes
 from jax_models.arguments import BriefRepr, expect_hook, expect_length, show
 from jax_models.errors import InputError
@@ -312,35 +304,6 @@ def final_activation(model: jm.Transformer, tokens: Tokens, query: int) -> Outpu
     """Returns the final activation at a position, as the model computes it."""
     # Winners were decided by proven bounds; a tie elsewhere does not matter here.
     return np.asarray(jm.apply(model, tokens, ties="ignore"))[query]
-
-
-def find_kept(
-    store: ResultStore,
-    config: Mapping[str, Any],  # key of the search's parts
-    search: Callable[..., Restriction],
-    model: Transformer,
-    *,
-    fresh: bool,
-    **asked: Any,
-) -> tuple[Restriction, float]:
-    """Checked restriction, of `search` or of its stored parts, and seconds it took."""
-    seconds = 0.0
-
-    def remember(name: str, work: Work, read: Read) -> ClosedInput:
-        nonlocal seconds
-        cell = Cell({**config, "part": name}, name, work)
-        stored = obtain(store, cell, fresh=fresh)
-        seconds += store.seconds(cell.config)
-        with explained(store.path):
-            return read(stored)
-
-    found = search(model, remember=remember, **asked)
-    # What is written is what would be accepted: the checker is asked before.
-    if not (checked := check_certificate(model, found.certificate)).accepted:
-        raise InputError(
-            f"the independent checker rejects this certificate: {checked.reasons[0]}"
-        )
-    return found, seconds
 
 
 def _text(tokens: Tokens) -> str:
