@@ -179,11 +179,7 @@ def averaged_floor(
         # Sorted, so that the ε of a group lie close together.
         rows = rows[np.argsort(epsilons[rows], kind="stable")]
         for group in np.array_split(rows, min(GROUPS, rows.size)):
-            mean, own = math.inf, epsilons[group]
-            if not np.isinf(own).any():
-                # Rounded up, but not above the largest.
-                mean = float(np.average(own, weights=weights[group]))
-                mean = min(mean * (1 + gamma_upper(4 * own.size + 4)), float(own.max()))
+            mean = _mean_from_above(epsilons[group], weights[group])
             values[group] = theorem.pair_bound(n, reading, int(kind), mean).value
     paired = pairs.kinds != OUTSIDE
     closeness = math.nan
@@ -195,6 +191,14 @@ def averaged_floor(
     mean = population.mean(values) * (1 - 2 * off - gamma_upper(2 * weights.size + 4))
     kind = "exact" if population.is_complete else "estimated"
     return Floor(mean, population.standard_error(values), kind, closeness, None)
+
+
+def _mean_from_above(epsilons: ByInput, weights: ByInput) -> float:
+    """Weighted mean of numbers >= 0, rounded up but not above the largest."""
+    if np.isinf(epsilons).any():
+        return math.inf
+    mean = float(np.average(epsilons, weights=weights))
+    return min(mean * (1 + gamma_upper(4 * epsilons.size + 4)), float(epsilons.max()))
 
 
 @dataclasses.dataclass(frozen=True)

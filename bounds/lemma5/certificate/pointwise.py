@@ -164,8 +164,9 @@ def _compose(
             if first is not None and last is not None:
                 both = contract("...ij,...jk->...ik", last, first)
             if start in found:
-                terms = (identity if x is None else x for x in (found[start], both))
-                both = jnp.add(*terms)
+                one = found[start]
+                both = identity if both is None else both
+                both = (identity if one is None else one) + both
             found[start] = both
     return found
 

@@ -102,7 +102,7 @@ def sections(layer: Layer) -> tuple[Section, ...]:
         inside = [*(x for name in step.inputs for x in made.get(name, ())), step]
         made[step.name] = () if step.name in corners else inside
         if step.name in corners:
-            ordered = tuple(sorted(inside, key=steps.index))
+            ordered = tuple(x for x in steps if x in inside)
             found.append(Section(Program(ordered, step.name)))
     return tuple(found)
 

@@ -186,9 +186,8 @@ def _is_unbounded(layer: LayerConstants) -> bool:
     norm = interval(layer.norm)
     numbers = [norm, interval(layer.skip_gain), interval(layer.input_gain)]
     for head in layer.heads:
-        score, numbers = head.score, [*numbers, interval(head.gain)]
-        of_norm = score.half_oscillation, score.query_slope, score.key_slope
-        numbers += [number(norm) for number in of_norm]
+        numbers += [interval(head.gain), head.score.half_oscillation(norm)]
+        numbers += [head.score.query_slope(norm), head.score.key_slope(norm)]
     return any(x.b == np.inf for x in numbers)
 
 

@@ -89,14 +89,10 @@ def carry_to_target(
     for name, form in forms.items():
         if form is not None:
             # The saturating form alone is no multiple of D, and may be capped.
-            both = ("others", "j"), ("own", "i")
-            found[name] = dataclasses.replace(
-                form,
-                **{
-                    x: carried(getattr(form, x), j, name == "corrected")
-                    for x, j in both
-                },
-            )
+            capped = name == "corrected"
+            others = carried(form.others, "j", capped)
+            own = carried(form.own, "i", capped)
+            found[name] = dataclasses.replace(form, others=others, own=own)
     return found
 
 
