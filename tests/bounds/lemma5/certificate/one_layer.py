@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bounds.lemma5.certificate.base_pass import move_one_row
 from bounds.lemma5.certificate.base_radius import rule_of
 from bounds.lemma5.certificate.mean_deviation import Roundoff
+from bounds.lemma5.certificate.one_row import move_one_row
 from bounds.lemma5.certificate.own_column import move_all_rows
 from bounds.lemma5.certificate.pointwise import MovedRows
 from bounds.lemma5.certificate.row_base import (

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from bounds.lemma5.certificate import (
-    base_pass,
     mean_deviation,
+    one_row,
     own_column,
     pointwise,
 )
@@ -110,13 +110,13 @@ def without_weight_change(plant):
         )
         return mean_deviation.mean_deviation(own, others, *given)
 
-    for module in (base_pass, own_column):
+    for module in (one_row, own_column):
         plant(module, "mean_deviation", planted)
 
 
 def without_own_query(plant):
     """Planted: a row's own query is taken not to move."""
-    true_error, true_query = base_pass.own_score_error, own_column.move_own_query
+    true_error, true_query = one_row.own_score_error, own_column.move_own_query
 
     def no_query(rule, query, key):
         return true_error(rule, (0 * query[0], query[1]), key)
@@ -127,7 +127,7 @@ def without_own_query(plant):
             found, size=0 * found.size, linear_radius=0 * found.linear_radius
         )
 
-    plant(base_pass, "own_score_error", no_query)
+    plant(one_row, "own_score_error", no_query)
     plant(own_column, "move_own_query", no_size)
 
 

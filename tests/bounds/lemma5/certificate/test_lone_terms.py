@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from bounds.influence.propagation.pointwise import base_rows
-from bounds.lemma5.certificate.base_pass import heads_rounding, move_one_row
 from bounds.lemma5.certificate.mean_deviation import (
     ColumnMove,
     OtherMoves,
     Roundoff,
     mean_deviation,
 )
+from bounds.lemma5.certificate.one_row import heads_rounding, move_one_row
 from bounds.lemma5.certificate.own_column import other_columns, other_sums, see_column
 from bounds.lemma5.certificate.pointwise import (
     BaseRows,
