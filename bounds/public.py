@@ -16,7 +16,9 @@ from bounds.influence import (
     Screened,
     compute_influence,
 )
-from bounds.influence.scan import Frobenius, Scan, scan
+from bounds.influence.scan import scan
+from bounds.influence.table.frobenius import Frobenius
+from bounds.influence.table.result import Scan
 from bounds.lemma5.certificate import Certificate, certify_influence
 from bounds.lemma5.constants import closed_form_bounds, read_constants
 from bounds.lemma5.lipschitz import (

@@ -6,6 +6,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,14 @@ def section(text, name):
 
 def test_the_packages_promise_names():
     assert len(PROMISES) > 20
+
+
+@pytest.mark.parametrize("package", [bounds, jax_models], ids=lambda p: p.__name__)
+def test_packages_alone_promise_names(package):
+    """A module's names would be missing from docs/api.md."""
+    modules = Path(package.__file__).parent.rglob("*.py")
+    promising = {path.name for path in modules if "__all__ = " in path.read_text()}
+    assert promising == {"__init__.py", "public.py"}
 
 
 @pytest.mark.parametrize("package", public_packages(), ids=lambda p: p.__name__)

@@ -17,11 +17,12 @@ from jaxtyping import Int
 from bounds.influence.parts import SECONDS, Parts, as_table
 from bounds.influence.result import Influence, said_of
 from bounds.influence.rounding import runs_of
-from bounds.influence.scan import Frobenius, Scan
 from bounds.influence.screening.ladder import Screened
+from bounds.influence.table.frobenius import Frobenius
 from bounds.influence.table.layout import Layout
 from bounds.influence.table.lines import SYMBOL_NAMES, Residues
 from bounds.influence.table.reductions import Reduce
+from bounds.influence.table.result import Scan
 from bounds.influence.targets.table import as_value
 from bounds.numbers.kind import kind_of_ends
 from bounds.numbers.notation import enclosure_label

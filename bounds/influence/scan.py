@@ -9,14 +9,10 @@ from bounds.influence.choice import precision_of
 from bounds.influence.inputs.callable import Callable as Function
 from bounds.influence.method import Rounding, Run, Way, check_run
 from bounds.influence.substitution import Symbols
-from bounds.influence.table.frobenius import Frobenius
 from bounds.influence.table.reductions import Reduce
-from bounds.influence.table.result import Scan
 from bounds.influence.targets.table import Watched
 from jax_models import Transformer
 from jax_models.run.evaluate import TieRule
-
-__all__ = ["Frobenius", "Scan", "scan"]
 
 Rows: TypeAlias = int | Sequence[int] | Literal["all", "own"]
 

@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 from bounds.influence import LogOdds
 from bounds.influence.build import TableOptions
-from bounds.influence.scan import Frobenius, Scan
+from bounds.influence.table.frobenius import Frobenius
+from bounds.influence.table.result import Scan
 from bounds.recipes.question import Recipe, Unit, letters_and_residues, recipe
 from jax_models import Transformer
 from jax_models.arguments import choose_name, expect_kind

@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Float
 
 from bounds.influence.build import TableOptions
-from bounds.influence.scan import Scan
 from bounds.influence.table.base_values import Base
+from bounds.influence.table.result import Scan
 from bounds.numbers.kind import kind_of_largest
 from bounds.recipes.question import Recipe, Unit, letters_and_residues, recipe
 from jax_models import InputError, Transformer

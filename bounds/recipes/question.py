@@ -19,7 +19,7 @@ from bounds.influence.choice import precision_of
 from bounds.influence.method import Run, check_run
 from bounds.influence.request import InfluenceRequest
 from bounds.influence.rounding import hypotheses_of
-from bounds.influence.scan import Scan
+from bounds.influence.table.result import Scan
 from jax_models import InputError, Transformer
 from jax_models.arguments import expect_integers, show
 from jax_models.format.model_check import check_model

@@ -18,21 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from bounds.store import file
-from bounds.store.file import StoreBusyError, StoreError
 from bounds.store.output import canonical_json, sha256
 from bounds.store.provenance import provenance
 from bounds.store.table import Table, sweep_table
 from jax_models.arguments import expect_file, show
 from jax_models.errors import InputError
-
-__all__ = [
-    "ResultStore",
-    "StoreBusyError",
-    "StoreError",
-    "cell_key",
-    "read_cells",
-    "read_store",
-]
 
 # The name of a run's store.
 STORE_NAME = "results.sqlite"

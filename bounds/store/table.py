@@ -16,9 +16,6 @@ from jaxtyping import Shaped
 from bounds.store import output
 from jax_models.on_demand import require_package
 
-__all__ = ["Table"]
-
-
 SHOWN = 8  # columns that a table names where it is shown
 
 

@@ -31,8 +31,6 @@ from jax_models.model.transformer import (
 from jax_models.run.blocks import map_rows, row_block
 from jax_models.weighting.base import contract
 
-__all__ = ["embed_mixture", "forward_embeddings"]
-
 
 def forward_embeddings(
     model: Transformer,

@@ -11,8 +11,8 @@ import shutil
 import pytest
 
 from bounds.cli.shared.runner import RECORDS
-from bounds.store.file import SCHEMA_VERSION
-from bounds.store.results import StoreError, read_store
+from bounds.store.file import SCHEMA_VERSION, StoreError
+from bounds.store.results import read_store
 from tests.bounds.cli.outputs import HEAD, RUNS, read_json
 from tests.bounds.stores import execute
 

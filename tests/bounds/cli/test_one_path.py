@@ -20,8 +20,9 @@ from bounds.cli import scan as command
 from bounds.cli.main import COMMANDS
 from bounds.cli.shared.in_parts import compute_parts
 from bounds.influence import TARGETS as NAMED
-from bounds.influence.scan import Frobenius, scan
+from bounds.influence.scan import scan
 from bounds.influence.table import frobenius
+from bounds.influence.table.frobenius import Frobenius
 from bounds.influence.table.layout import Layout
 from bounds.influence.table.words import parse_reduce
 from bounds.influence.targets.table import parse_target

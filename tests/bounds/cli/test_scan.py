@@ -11,7 +11,8 @@ import pytest
 import jax_models as jm
 from bounds.figures.inputs import scan_figure
 from bounds.influence import LogProbability, parts
-from bounds.influence.scan import Frobenius, scan
+from bounds.influence.scan import scan
+from bounds.influence.table.frobenius import Frobenius
 from bounds.store.results import read_store
 from tests.bounds.cli.outputs import (
     EASY,

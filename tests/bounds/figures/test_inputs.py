@@ -5,8 +5,8 @@ import pytest
 
 from bounds.figures.inputs import influence_figure, scan_figure, sequence_figure
 from bounds.figures.primitives import save_figure
-from bounds.influence.scan import Scan
 from bounds.influence.table.lines import Residues
+from bounds.influence.table.result import Scan
 from jax_models import InputError
 
 

@@ -19,7 +19,7 @@ from bounds.influence import (
     TargetFunction,
 )
 from bounds.influence.answer import MOVED_OF_BOTH, MOVED_OF_INFLUENCE
-from bounds.influence.scan import Frobenius
+from bounds.influence.table.frobenius import Frobenius
 from bounds.influence.targets.table import parse_target
 from jax_models.constructions import build_preset
 from jax_models.model.readout import Pooling

@@ -13,8 +13,8 @@ import jax_models as jm
 from benchmarks import reference
 from bounds.influence import LogProbability, LogProbabilitySum, Pooled
 from bounds.influence.propagation import change_block
-from bounds.influence.scan import Frobenius, scan
-from bounds.influence.table.frobenius import _norms
+from bounds.influence.scan import scan
+from bounds.influence.table.frobenius import Frobenius, _norms
 from bounds.numbers.kind import ROUNDING
 from jax_models.model.readout import Pooling
 from tests.bounds.influence.asking import on_host

@@ -6,14 +6,8 @@ import sqlite3
 import pytest
 
 from bounds.store import file as store_file
-from bounds.store.file import SCHEMA_VERSION
-from bounds.store.results import (
-    ResultStore,
-    StoreBusyError,
-    StoreError,
-    cell_key,
-    read_store,
-)
+from bounds.store.file import SCHEMA_VERSION, StoreBusyError, StoreError
+from bounds.store.results import ResultStore, cell_key, read_store
 from tests.bounds.stores import config, execute
 
 

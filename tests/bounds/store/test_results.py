@@ -9,7 +9,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from bounds.store.results import ResultStore, StoreBusyError, cell_key, read_store
+from bounds.store.file import StoreBusyError
+from bounds.store.results import ResultStore, cell_key, read_store
 from jax_models import InputError
 from tests.bounds.stores import CONFIG, config
 
@@ -128,7 +129,8 @@ def test_a_full_disk_is_a_clear_error_that_loses_nothing(filled):
     writer = run_python(
         """
         import pathlib, resource, sys
-        from bounds.store.results import ResultStore, StoreError
+        from bounds.store.file import StoreError
+        from bounds.store.results import ResultStore
         size = pathlib.Path(sys.argv[1]).stat().st_size
         with ResultStore(sys.argv[1]) as store:
             store.record({"command": "curve", "input": 3}, {"influence": 3.1}, 0.5)

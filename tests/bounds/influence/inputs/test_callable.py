@@ -11,7 +11,8 @@ import pytest
 
 import bounds
 from bounds.influence.methods import function_blocks
-from bounds.influence.scan import Frobenius, scan
+from bounds.influence.scan import scan
+from bounds.influence.table.frobenius import Frobenius
 from bounds.numbers.kind import STATED
 from jax_models.model.transformer import forward, read_logits
 from tests.bounds.influence.asking import on_host
