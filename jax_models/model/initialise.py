@@ -280,7 +280,7 @@ class _Draw:
     def norm(
         self, key: PRNGKeyArray, name: str | None = None, size: int | None = None
     ) -> Norm:
-        """Random norm called `name`, of rows of width `size`; else `parts.norm`, d_model."""
+        """Random norm: its name (default `parts.norm`), and width of its rows (d_model)."""
         kind, shape = NORMS[name or self.parts.norm], (size or self.d_model,)
         keys = _split(key)[: len(array_fields(kind))]
         scale, *others = (

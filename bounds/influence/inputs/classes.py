@@ -28,7 +28,7 @@ MAX_CLASSES = 256
 
 @pytree
 class Configurations:
-    """Inputs as classes, each with one substitution; they determine its influence."""
+    """Inputs as classes of equal rows, each with one substitution, whose effect they fix."""
 
     symbol: Int[Any, "*configurations classes"]  # token of each class
     place: Int[Any, "*configurations classes"]  # index of its position encoding

@@ -78,11 +78,11 @@ class Spread:
 
 @pytree
 class RowSpread:
-    """Spreads over all keys a row sees, and over all but its top, the one it weighs most."""
+    """Spreads of slopes and values over all keys a row sees, and over all but its top key."""
 
     whole: Spread
-    # What remains when the top column leaves cannot be had from the whole by
-    # subtraction.
+    # What remains when the top key, the one that the row weighs most, leaves cannot be had
+    # from the whole by subtraction.
     rest: Spread
     key_slope: Float[Array, "rows heads"]  # largest slope of a score in the key's input
     norms: RowNorms  # [r, ...]
