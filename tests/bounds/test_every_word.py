@@ -265,13 +265,17 @@ def refusal(name, method):
     bent = case.get("gated") or case.get("activation") == "relu_squared"
     if method in ("certificate", "closed form") and bent:
         return "needs a rule for"
+    normed = "query_key_norm" in case
     if method == "restriction" and (bent or {*NEW} & {*map(str, case.values())}):
-        return "a rule for enclose of|norm is RmsNorm, not"
+        # Pieces that a layer has are named before its operations.
+        return (
+            "a norm of queries" if normed else "a rule for enclose of|norm is RmsNorm"
+        )
     if method == "screened" and case.get("head", "tied") != "tied":
         return "affine in the final activation, not"
     if method == "incremental" or name in WORDS:
         return None
-    if "query_key_norm" in case:
+    if normed:
         return "a norm of queries"
     if "rotary" in case:
         return "rotary positions"
