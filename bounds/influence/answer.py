@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, get_args
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from bounds.influence.choice import Choice, Keep, choose_method
 from bounds.influence.find import ends_of, find, has_top, top_moves, top_rows
@@ -23,7 +23,7 @@ from bounds.influence.inputs.shared_base import SharedBase
 from bounds.influence.method import Done, Rounding, Run, Screen, Way
 from bounds.influence.methods.proposed import Proposed
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Enclosures, Found, Influence, judge_ties
+from bounds.influence.result import Enclosures, Ends, Found, Influence, judge_ties
 from bounds.influence.rounding import choose_rounding, hypotheses_of
 from bounds.influence.screening.ladder import Screened
 from bounds.influence.substitution import Substitutions
@@ -139,7 +139,7 @@ def settle(
             f"; all {'ranked' if way.ranks else 'proposed'} in {way.precision}, "
             f"{found.evaluated} of {found.values.size} decided in float64"
         )
-    lower, upper, enclosed = ends_of(request, way, found, rounding)
+    ends = lower, upper, enclosed = ends_of(request, way, found, rounding)
     # The largest influence is one of those that have a radius, if any has. Cells of a table
     # that cannot change have a radius, 0, though no others have.
     known = bool(enclosed.any() or not enclosed.size)
@@ -162,24 +162,17 @@ def settle(
     if not known or error is not None:
         stated["kind"] = "estimated"
     if request.layout is None:
-        ends = lower, upper, enclosed
         return _influence(request, choice, found, ends, keep, stated)
     kind = kind_of_largest(found.values, lower, upper)
     # A kind in `stated` goes before the computed one.
-    return scan_of(
-        request, (found.values, lower, upper, enclosed), {"kind": kind} | stated
-    )
+    return scan_of(request, (found.values, *ends), {"kind": kind} | stated)
 
 
 def _influence(
     request: InfluenceRequest,
     choice: Choice,
     found: Found,
-    ends: tuple[
-        Float[np.ndarray, "pairs"],
-        Float[np.ndarray, "pairs"],
-        Bool[np.ndarray, "pairs"],
-    ],
+    ends: Ends,
     keep: Keep,
     stated: dict[str, Any],
 ) -> Influence:
@@ -205,7 +198,7 @@ def _influence(
     if keep != "max":
         # A screen evaluates few substitutions, so its symbols are those of the largest upper
         # ends.
-        tables |= by_position(pairs, upper if is_enclosed else values, *ends)
+        tables |= by_position(pairs, upper if is_enclosed else values, ends)
     position, symbol = (None, None) if best is None else pairs[best]
     stated = {"kind": kind, **stated}
     return Influence(
@@ -227,16 +220,13 @@ def _influence(
 
 
 def by_position(
-    pairs: Substitutions,
-    value: Float[np.ndarray, "substitutions"],
-    lower: Float[np.ndarray, "substitutions"],
-    upper: Float[np.ndarray, "substitutions"],
-    enclosed: Bool[np.ndarray, "substitutions"],
+    pairs: Substitutions, value: Float[np.ndarray, "substitutions"], ends: Ends
 ) -> dict[str, Any]:
     """Fields `position_*` of an `Influence`: by position, largest ends, and symbol."""
     # Substitutions are in the order of (position, symbol). Ends are maxima over symbols,
     # NaN where nothing is substituted; the symbol is the smallest of the largest value,
     # -1 where there is none, and `position_enclosed` is that of this symbol.
+    lower, upper, enclosed = ends
     # Where a position's run of substitutions begins.
     first = np.flatnonzero(np.diff(pairs.position, prepend=-1))
     runs = np.diff(first, append=value.size)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from bounds.influence.blocks.kernel import Kernel, run_kernel
 from bounds.influence.checkpoint import ScreenProgress, open_progress
@@ -27,7 +27,7 @@ from bounds.influence.moved import (
     read_blocks,
 )
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Block, Enclosures, MeasuredError
+from bounds.influence.result import Block, Enclosures, Ends, MeasuredError
 from bounds.influence.vanishing import not_finite
 from bounds.rounding.moved_inputs import RUNS, move_alike
 from jax_models.run.mesh import first_says
@@ -127,11 +127,7 @@ class Proposals(Decider):
 
     def enclosed(
         self,
-        ends: tuple[
-            Float[np.ndarray, "pairs"],
-            Float[np.ndarray, "pairs"],
-            Bool[np.ndarray, "pairs"],
-        ],  # and where they enclose
+        ends: Ends,
         left: Int[np.ndarray, "left"],
         error: MeasuredError | None = None,
     ) -> Enclosures:

@@ -34,7 +34,7 @@ from bounds.influence.moved import (
     requests,
 )
 from bounds.influence.request import InfluenceRequest
-from bounds.influence.result import Enclosures, Found, Ties
+from bounds.influence.result import Enclosures, Ends, Found, Ties
 from bounds.influence.rounding import block_of, runs_of, top_of
 from bounds.influence.table.layout import Layout
 from bounds.influence.table.reductions import NAMED
@@ -218,9 +218,7 @@ def top_moves(
 
 def ends_of(
     request: InfluenceRequest, way: Method | Screen, found: Found, rounding: Done
-) -> tuple[
-    Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Bool[np.ndarray, "*axes"]
-]:
+) -> Ends:
     """Lower and upper ends of all values, and True where they enclose the true value."""
     if isinstance(found, Enclosures):
         return found.lower, found.upper, found.enclosed

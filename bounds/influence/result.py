@@ -14,7 +14,7 @@ import functools
 import math
 import warnings
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -130,6 +130,12 @@ class MeasuredError:
 def said_of(error: MeasuredError | None) -> str:
     """Suffix with the measured error for the one-line text of a result; "" for None."""
     return "" if error is None else f", {error}"
+
+
+# Lower and upper ends of values, and True where they enclose the true value.
+Ends: TypeAlias = tuple[
+    Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"], Bool[np.ndarray, "*axes"]
+]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,12 +25,11 @@ import functools
 import math
 import time
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 
 from bounds.influence.blocks.block_memory import BlockSizes, base_bytes, fit_block
 from bounds.influence.blocks.kernel import Kernel, Part, run_blocks
@@ -41,7 +40,7 @@ from bounds.influence.methods.incremental import INCREMENTAL
 from bounds.influence.methods.partial import PARTIAL
 from bounds.influence.moved import magnitude_of, moved_request, radii_of
 from bounds.influence.request import InfluenceRequest, one_row
-from bounds.influence.result import Enclosures, Level
+from bounds.influence.result import Enclosures, Ends, Level
 from bounds.influence.rounding import FEWEST, runs_of
 from bounds.influence.screening.defect import defect
 from bounds.influence.screening.screen import (
@@ -78,7 +77,6 @@ TILE_ELEMENTS = (2**17, 2**24)
 STATES = 3
 # Substitutions in a block.
 FEWEST_IN_BLOCK, MOST = 8, 64
-Ends: TypeAlias = Float[np.ndarray, "substitutions"]
 
 
 def block_sizes(request: InfluenceRequest) -> BlockSizes:
@@ -153,7 +151,7 @@ class Climb:
         may_exceed = self.known.upper > self.least * (1 + rtol)
         return np.flatnonzero(np.isnan(self.known.value) & may_exceed)
 
-    def ends(self) -> tuple[Ends, Ends, Bool[np.ndarray, "substitutions"]]:
+    def ends(self) -> Ends:
         """Lower and upper ends of all influences; mask of those including rounding."""
         state, value = self.known, self.known.value
         known = np.isfinite(value)
