@@ -122,7 +122,7 @@ def largest_row_norm(rows: Float[np.ndarray, "rows columns"]) -> float:
 def _over_power_of_two(
     matrix: Float[np.ndarray, "..."], norm: Callable[[np.ndarray], Interval]
 ) -> float:
-    """Upper bound on `norm` of a matrix, scaled by 2^-e to largest modulus in [1/2, 1)."""
+    """Upper bound on `norm` of a matrix, which is scaled by 2^-e only to compute it."""
     matrix = np.asarray(matrix, np.float64)
     largest = float(np.max(np.abs(matrix), initial=0.0))
     if largest == 0 or not math.isfinite(largest):

@@ -152,8 +152,7 @@ def norms_at(
 def block_norms(
     model: Transformer, rows: Rows, *, query: int, target: str, seed: int
 ) -> tuple[Float[np.ndarray, "tokens"], Float[np.ndarray, "tokens width"], int]:
-    """Lower estimates of |d y_q / d y_i^(0)|_2 at `rows`, for every position i."""
-    # With them the unit directions that attain them, and the number of iterations.
+    """Lower estimates of all |J_i| at `rows`; unit vectors that attain them; iterations."""
     how: Any = {"query": query, "target": target}
     width = model.width if target == "activation" else model.classes
     assert width is not None
@@ -360,7 +359,7 @@ class Searches:
         return {"query": self.query, "target": self.target}
 
     def look(self, index: int, tokens: Tokens) -> Look:
-        """Local norms and best substitution on one input; an InputError if none may move."""
+        """Local norms and best substitution; an InputError if no position may change."""
         listed = self.model.substitutable
         free = np.isin(tokens, tokens if listed is None else listed)
         movable = free & (np.arange(len(tokens)) != self.query)

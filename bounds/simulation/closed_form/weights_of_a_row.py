@@ -165,10 +165,10 @@ def one_sided_decay_distance(slope: float, temperature: float = 1.0) -> Bound:
 
 
 def distinct_multiples_distance(step: float, temperature: float = 1.0) -> Bound:
-    """Bound softmax's l1 distance from hard weights, deficits being distinct multiples.
+    """Bound softmax's l1 distance from hard weights, deficits distinct multiples of γ.
 
-    4/(e^{γ/τ} + 1), as in Lemma 6, whose proof uses no more; they are distinct on each
-    side of j*.
+    4/(e^{γ/τ} + 1), as in Lemma 6, whose proof uses no more; the deficits are distinct on
+    each side of j*.
 
     Args:
         step: γ > 0, score units.
@@ -185,7 +185,7 @@ def distinct_multiples_distance(step: float, temperature: float = 1.0) -> Bound:
     """
     hypothesis = (
         "on each side of j* the deficits are at least distinct positive integer "
-        "multiples of slope"
+        "multiples of step"
     )
     return _decay(slope_of("step", step, temperature), hypothesis, "6'")
 
