@@ -134,7 +134,7 @@ def test_products_of_commands_run_at_full_precision(bound, tmp_path):
         ("lipschitz", "--lengths=4,8", "--num_inputs=1", "--steps=3", "--restarts=1"),
         ("supremum", "--length=6", "--mask=none", "--position=none"),
         ("train", "--length=6", "--steps=4", "--mask=future"),
-        ("simulate", "--lengths=4", "--num_inputs=2"),
+        ("simulate", "--lengths=4"),
     ):
         code = main([command, *small, *flags, f"--out={tmp_path}/{command}"])
         assert code == 0, command

@@ -55,7 +55,7 @@ def test_without_a_limit_one_substitution_goes_ahead(monkeypatch):
         ("partial", 2, 2**21),
         ("incremental", 1, 2**19),
         ("incremental", 3, 2**22),
-        ("screened", 3, 2**22),
+        ("screened", 3, 2**23),
     ],
 )
 def test_short_memory_makes_smaller_blocks_and_the_same_influence(
