@@ -301,7 +301,7 @@ def _newer(config: Mapping[str, Any], names: Collection[str]) -> str | None:
 
 
 def _norms_alone(model: Transformer) -> list[Norm]:
-    """Norms between embedding and layers, and after the last layer, if any."""
+    """Norms of a model outside its layers: after the embedding, after the last layer."""
     found = [model.entry and model.entry.norm, model.final_norm]
     return [norm for norm in found if norm is not None]
 

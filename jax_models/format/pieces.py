@@ -102,7 +102,7 @@ def read_kind(
 
 
 def write_part(part: Any) -> Any:
-    """Config entry of a part, or of a tuple of parts; other values unchanged."""
+    """Config entry of a model's part (dataclass) or tuple of parts; else the value."""
     if isinstance(part, tuple):
         return list(map(write_part, part))
     if not dataclasses.is_dataclass(part):
@@ -124,7 +124,7 @@ def decode_temperature(where: str, entry: Any) -> Schedule | None:
 
 
 def encode_temperature(temperature: Schedule | None) -> dict[str, Any] | None:
-    """Returns the config entry of a schedule."""
+    """Config entry of a layer's temperature schedule."""
     entry = write_part(temperature)
     return entry and {name: _number(value) for name, value in entry.items()}
 

@@ -123,7 +123,7 @@ class Source(abc.ABC):
         return tensor
 
     def same(self, *names: str) -> str:
-        """First stored one of a tensor's names, else the first; refuses unequal copies."""
+        """First of `names` that is stored, else `names[0]`; refuses unequal stored copies."""
         stored = [name for name in names if name in self] or [names[0]]
         for other in stored[1:]:
             shape, _ = self.header(other)

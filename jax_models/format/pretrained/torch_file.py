@@ -46,13 +46,13 @@ SAVE = (
 
 
 class Group(tuple):
-    """A tuple of a pickle; `weight` counts its objects each time they occur."""
+    """Tuple built by a pickle; `depth`: nesting, `weight`: objects and letters, repeated."""
 
     depth = weight = 1
 
 
 class State(dict):
-    """A dictionary of a pickle; `weight` counts its objects each time they occur."""
+    """Dict built by a pickle; `depth`: nesting, `weight`: objects and letters, repeated."""
 
     depth = weight = 1
 

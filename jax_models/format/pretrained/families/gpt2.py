@@ -48,7 +48,7 @@ def causal_lm(parts: Parts, prefix: str) -> None:
 
 
 def classifier(parts: Parts, prefix: str) -> None:
-    """Adds a read-out to the classes, without bias."""
+    """Adds the read-out `score`, a map of rows to classes without bias."""
     parts.move_readout("score", bias=False)
 
 
