@@ -285,7 +285,7 @@ def _decode_layer(where: str, entry: Any, top: Mapping[str, Any]) -> dict[str, A
 
 
 def _newer(config: Mapping[str, Any], names: Collection[str]) -> str | None:
-    """Words for the first feature of a config that version 1 cannot hold, or None."""
+    """First feature of a config that version 1 of the format lacks, in words; or None."""
     for entry in (config, *config["layers"]):
         for name, words in VERSION_1.items():
             if entry.get(name, words[0]) not in words:

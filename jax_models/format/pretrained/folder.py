@@ -172,7 +172,7 @@ class Folder(Source):
         return listed
 
     def _without(self, what: str) -> str:
-        """Message for a folder that lacks a file: `what`, the files there, and a remedy."""
+        """Message on an incomplete folder: `what` it lacks, the files there, and a remedy."""
         names = sorted(x.name for x in self.path.iterdir())
         advice = "expected the folder of a checkpoint"
         if any(x.endswith(".gguf") for x in names):

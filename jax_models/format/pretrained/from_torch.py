@@ -254,7 +254,7 @@ def _put_layers(parts: Parts, kind: Module, prefix: str) -> int:
 
 
 def _put_readout(parts: Parts, source: State, readout: str) -> None:
-    """Adds the read-out named `readout` to `parts`, as the embedding if they are equal."""
+    """Adds the read-out `readout` to `parts`, as the tied embedding if the two are equal."""
     name = readout.removeprefix(source.wrapper).removesuffix(".weight")
     weight = source.rows_of("readout", f"{name}.weight").astype(parts.dtype)
     tied = np.array_equal(weight, parts.tensors["embedding"])

@@ -279,7 +279,7 @@ def find_separator(path: Path, symbols: dict[int, str]) -> int | None:
 
 
 def _between(path: Path, pieces: list[dict[str, dict[str, Any]]]) -> str | None:
-    """Separator symbol in a tokenizer's template of pairs; None if B has token type 0."""
+    """Separator in a tokenizer's template of text pairs; None if the second has type 0."""
     said = [(kind, x["id"], x["type_id"]) for one in pieces for kind, x in one.items()]
     at = next(k for k, piece in enumerate(said) if piece[:2] == ("Sequence", "B"))
     if said[at][2] == 0:

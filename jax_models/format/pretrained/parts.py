@@ -71,7 +71,7 @@ class Source(abc.ABC):
         return name in self.held
 
     def name(self, key: str) -> str:
-        """The checkpoint's own name of a configuration key, from BERT's name `key`."""
+        """The checkpoint's own name of the configuration key that BERT calls `key`."""
         return self.keys.get(key, key)
 
     def get(self, key: str, default: Any = None) -> Any:

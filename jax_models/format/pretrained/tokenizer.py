@@ -173,7 +173,7 @@ class Tokenizer(BriefRepr):
 
     @functools.cached_property
     def _own(self) -> list[str]:
-        """Names of the symbols that stand for text: not special, unknown or in brackets."""
+        """Names of symbols of text: neither special nor unknown, nor bracketed as "[CLS]"."""
         apart = {*self.special, self.unknown}
         names = (self.names[symbol] for symbol in sorted(self.named - apart))
         return [name for name in names if not BRACKETED.fullmatch(name)]
@@ -396,7 +396,7 @@ def _of_vocabulary(package: Any, path: Path) -> Any:
 
 
 def _named_special(said: list[dict[str, Any]]) -> list[str]:
-    """Names of special symbols: `..._token`, `additional_special_tokens` of `said`."""
+    """Names of special symbols, from the objects of a tokenizer's configuration files."""
     found: list[Any] = []
     for one in said:
         found += [value for key, value in one.items() if key.endswith("_token")]
