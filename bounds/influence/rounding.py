@@ -77,7 +77,7 @@ def runs_of(rounding: Done) -> int:
 def top_of(
     values: Float[np.ndarray, "values"], count: int
 ) -> Int[np.ndarray, "chosen"]:
-    """Sorted indices of `count` values: the largest, and a quarter evenly spaced."""
+    """Sorted indices of `count` values: the largest, and a quarter evenly spaced by index."""
     count = min(count, values.size)
     spread = np.linspace(0, values.size - 1, count // 4).astype(np.int64)
     # Stable, so that of equal values the first has the radius.

@@ -139,7 +139,7 @@ class Analysis:
 
 
 def check_hard_model(model: Transformer) -> Transformer:
-    """Returns the checked model; raises `InputError` if it can have no restriction."""
+    """Returns `model` if all its layers are hard and in float64; else `InputError`."""
     model = check_model(model)
     if not model.layers:
         raise InputError("the model has no layers; a restriction needs at least one")
