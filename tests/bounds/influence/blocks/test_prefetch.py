@@ -62,10 +62,10 @@ def test_the_guard_sees_a_transfer_that_no_one_asked_for():
 @pytest.mark.slow
 def test_a_sweep_over_a_mesh_transfers_nothing_unasked():
     request = dataclasses.replace(pose(num_layers=2), mesh=device_mesh(2))
-    blocks = METHODS["incremental"].blocks
-    list(blocks(request))
+    kernel = METHODS["incremental"].kernel(request)
+    list(run_kernel(kernel, request))
     with jax.transfer_guard_host_to_device("disallow"):
-        list(blocks(request))
+        list(run_kernel(kernel, request))
 
 
 class Queued:
