@@ -7,7 +7,7 @@ value at one position; heads are the attended values of a row, concatenated over
 heads. A substitution replaces one token.
 
 Only the replaced row i has a new input, so any other row sees one replaced column
-(`replace`, O(d) per row); row i itself is changed by `own_rows`, O(n d) per position.
+(`other_rows`, O(d) per row); row i itself is changed by `own_rows`, O(n d) per position.
 """
 
 import dataclasses

@@ -129,7 +129,7 @@ def screen_layer(
     row_tile: int,
     exact: bool,
 ) -> tuple[State, Float[Array, "classes substitutions"], Float[Array, "substitutions"]]:
-    """Changes of output rows; the layer's terms of the estimate and its error bound."""
+    """Changes of output rows; terms that the layer adds to the estimate and to its bound."""
     layer, base, envelopes = middle.layer, middle.base, middle.envelopes
     store, position = base.prepared.store, state.position
     inputs = read_inputs(layer, base.prepared.rows, state)
@@ -224,7 +224,7 @@ def _screen_rows(
         field = field.reshape(field.shape[0], -1, field.shape[-1])
         sent_field = contract("jch,jhi->jci", base.sent, field)
     turned = turn_derivative(replaced, columns, base, moved_query, first, common)
-    # Where the hull bounds the rest better, no turning is known.
+    # Where the hull, the farthest value, bounds the rest better, no turning is known.
     turned = jnp.where(bounds.turned.swapaxes(0, 1)[:, :, None], turned, 0)
     heads = replaced.heads + first + turned
     joined = heads.reshape(heads.shape[0], -1, heads.shape[-1])

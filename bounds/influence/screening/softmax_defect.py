@@ -6,7 +6,8 @@ w_m (sum 1), values r_m and output c. Every column then moves: its score by s_m 
 s1_m, s0 linear in the columns' and the query's change and s1 their product, its value
 by x_m; |s_m| <= y_m. To first order the output moves by *linear* = sum_m w_m [s0_m (r_m
 - c) + x_m]. X and V are the distances of a key and a value from the row's base means.
-The replacement changes the derivative too: its *turning*.
+The replacement changes the derivative too: its *turning*. The *hull* is a bound without
+derivatives: two means of values differ by at most the farthest value.
 
 Source: docs/screened.md, sections 2.3 and 2.4.
 """
