@@ -14,6 +14,7 @@ from tests.jax_models.format.pretrained.test_layouts import (
     gamma,
     left_behind,
     put_before,
+    renamed,
     to_torch,
 )
 
@@ -74,7 +75,7 @@ IGLM = [*ENDS, *"ACDEFGHIKLMNP", "[HEAVY]", "[HUMAN]"]
 PUBLISHED = {
     "ESM-2": ("esm", left_behind, None, ESM),
     "IgLM": ("gpt2", left_behind, to_torch, IGLM),
-    "BERT of 2018": ("bert", gamma, to_torch, BERT),
+    "BERT of 2018": ("bert", renamed(gamma), to_torch, BERT),
     "GPT-2 of a trainer": ("gpt2", put_before("module._orig_mod."), None, IGLM),
 }
 
